@@ -9,13 +9,15 @@ killed can be read up to that moment.
     {"kind":"http","at":0.034,"exchange":{"method":"POST","url":"https://…","status":200,…}}
 
 `at` is in seconds since `started`. The kinds are `wire` (a message), `http` (an HTTP request and
-the head of its reply), `auth` (a step of a login) and `lost` (a message that was not delivered). A
-message that is not UTF-8 is in `base64` instead of `message`.
+the head of its reply), `auth` (a step of a login), `lost` (a message that was not delivered) and
+`stderr` (a line that the server wrote there). A message that is not UTF-8 is in `base64` instead of
+`message`.
 
 A recording contains what people said to a server, so only its owner may read the file. Credentials
 are masked before they are written.
 """
 
+import json
 import os
 import time
 from base64 import b64decode, b64encode
@@ -110,7 +112,14 @@ class LostEvent(Struct, frozen=True, tag_field="kind", tag="lost"):
     """The fields of `ports.LostMessage`."""
 
 
-McplogEvent: TypeAlias = WireEvent | HttpEvent | AuthEvent | LostEvent
+class StderrEvent(Struct, frozen=True, tag_field="kind", tag="stderr"):
+    """A line that the server wrote to stderr."""
+
+    at: Seconds
+    text: str
+
+
+McplogEvent: TypeAlias = WireEvent | HttpEvent | AuthEvent | LostEvent | StderrEvent
 
 
 class Recording(Struct, frozen=True):
@@ -214,7 +223,19 @@ class McplogWriter(Tap):
         Args:
             lost: The message, and why.
         """
-        self._write(LostEvent(self._since(getattr(lost, "at", time.time())), _fields(lost)))
+        fields = _fields(lost)
+        if isinstance(data := fields.get("data"), str):
+            fields["data"] = b64encode(self._mask(b64decode(data))).decode()
+        self._write(LostEvent(self._since(getattr(lost, "at", time.time())), fields))
+
+    def stderr(self, text: str, at: float) -> None:
+        """Write a line that the server wrote to stderr.
+
+        Args:
+            text: The line.
+            at: When it was received, as `time.time()`.
+        """
+        self._write(StderrEvent(self._since(at), text))
 
     def close(self) -> None:
         """Close the file. Later events are ignored."""
@@ -226,7 +247,7 @@ class McplogWriter(Tap):
     def _write(self, line: McplogHeader | McplogEvent) -> None:
         if self._file.closed:
             return
-        view = memoryview(msgspec.json.encode(line) + b"\n")
+        view = memoryview(_encode(line) + b"\n")
         try:
             while view:
                 view = view[self._file.write(view) :]
@@ -315,7 +336,7 @@ def _read_event(line: bytes) -> McplogEvent:
     return event
 
 
-_decode_event = msgspec.json.Decoder(WireEvent | HttpEvent | AuthEvent | LostEvent).decode
+_decode_event = msgspec.json.Decoder(McplogEvent).decode
 
 
 def _read_header(line: bytes, name: str) -> McplogHeader:
@@ -363,6 +384,14 @@ def _create(path: Path) -> tuple[Path, IO[bytes]]:
 def _fields(value: Any) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.to_builtins(value, builtin_types=(), str_keys=True)
     return fields
+
+
+def _encode(line: McplogHeader | McplogEvent) -> bytes:
+    try:
+        return msgspec.json.encode(line)
+    except UnicodeEncodeError:  # half a surrogate pair in a header or in stderr
+        text = json.dumps(msgspec.to_builtins(line), ensure_ascii=False)
+        return text.encode(errors="replace")
 
 
 def _iso_time(at: float) -> str:

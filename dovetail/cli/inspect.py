@@ -5,12 +5,18 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DovetailError, MethodNotFound, Unauthorized
+from ..errors import ConfigError, DovetailError, MethodNotFound, Unauthorized
 from .options import add_client_options
 from .output import bold, dim, print_json, print_line, print_table, print_text
 from .schema_view import SchemaField, describe_result, list_fields
 from .session import run_session
-from .web import add_web_options, check_web_options, serve_page
+from .web import (
+    add_web_options,
+    check_web_options,
+    is_recording,
+    serve_page,
+    serve_recording,
+)
 
 if TYPE_CHECKING:
     from .. import Client
@@ -48,8 +54,14 @@ def add_inspect_arguments(parser: ArgumentParser) -> None:
 
 
 def inspect_server(options: Namespace) -> None:
-    """List the features of a server, or serve its page."""
-    if options.web:
+    """List the features of a server, or serve its page or that of a recording."""
+    if is_recording(options):
+        if not options.web:
+            raise ConfigError(
+                f"{options.target} is a recording. Run: dovetail inspect {options.target} --web"
+            )
+        serve_recording(options)
+    elif options.web:
         serve_page(options)
     else:
         check_web_options(options)

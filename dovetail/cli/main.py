@@ -109,6 +109,7 @@ VERBS: dict[str, Verb] = {
         (
             "dovetail inspect server.py",
             "dovetail inspect server.py --web",
+            "dovetail inspect night.mcplog --web",
             'dovetail inspect "uvx some-server" --json',
         ),
     ),

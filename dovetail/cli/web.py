@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from ..inspector.state import InspectorSettings
 
 LOOPBACK = "127.0.0.1"
-WEB_ONLY = ("port", "no_open", "host", "allow_remote", "root", "show_secrets")
+WEB_ONLY = ("port", "no_open", "host", "allow_remote", "root", "show_secrets", "record")
 """The options that need `--web`."""
+SERVER_ONLY = ("server", "cwd", "header", "revision", "record", "root")
+"""The options that make no sense for a recording."""
 REMOTE_REFUSED = (
     "--host {host} would let other machines open the page, call every tool and read every message. "
     "Add --allow-remote if you want that, in a network that you trust."
@@ -51,6 +53,7 @@ def add_web_options(parser: ArgumentParser) -> None:
     add("--no-open", action="store_true", help="do not open the browser")
     add("--host", metavar="HOST", help=f"address to listen on (default: {LOOPBACK})")
     add("--allow-remote", action="store_true", help="allow a --host that other machines can reach")
+    add("--record", metavar="FILE", help="record the session to this new file")
     add("--root", metavar="DIR", action="append", help="a folder to offer as a root; repeatable")
     add("--show-secrets", action="store_true", help="show credentials instead of masking them")
 
@@ -75,11 +78,45 @@ def serve_page(
             the command line).
         background: Work that runs as long as the page.
     """
-    from ..serve.plain_app import open_port
-
     host = _check_host(options)
     settings = _make_settings(options, connect or (lambda **more: make_client(options, **more)))
     settings.make_client()  # reports a wrong command line before anything is started
+    _serve(options, settings, host, background)
+
+
+def is_recording(options: Namespace) -> bool:
+    """Return whether TARGET is a recording."""
+    from ..mcplog import SUFFIX
+
+    target: str = options.target
+    return target.endswith(SUFFIX) and URL.fullmatch(target) is None and os.path.isfile(target)
+
+
+def serve_recording(options: Namespace) -> None:
+    """Serve the page of a recording until Ctrl-C. No server is needed."""
+    from ..mcplog import read_mcplog
+
+    for name in SERVER_ONLY:
+        if getattr(options, name):
+            raise ConfigError(f"--{name} requires a server, but {options.target} is a recording")
+    host = _check_host(options)
+    recording = read_mcplog(options.target)
+    from ..inspector.recorded import recorded_settings
+
+    settings = recorded_settings(recording, Path(options.target), options.show_secrets)
+    if recording.note is not None:
+        print_error(recording.note)
+    _serve(options, settings, host)
+
+
+def _serve(
+    options: Namespace,
+    settings: "InspectorSettings",
+    host: str,
+    background: "Background | None" = None,
+) -> None:
+    from ..serve.plain_app import open_port
+
     memory = _PortMemory(options)
     listening = open_port(host, options.port, memory.read())
     from ..inspector import serve
@@ -88,7 +125,8 @@ def serve_page(
         memory.write(listening.getsockname()[1])
 
         def on_ready(url: str) -> None:
-            _print_url(options, settings.target, url)
+            shown = options.target if settings.recording else settings.target
+            _print_url(options, shown, url)
             open_page(url)
 
         serve(settings, listening, host=host, on_ready=on_ready, background=background)
@@ -117,9 +155,13 @@ def _make_settings(options: Namespace, connect: "Callable[..., Any]") -> "Inspec
     return InspectorSettings(
         target=_show_target(options),
         make_client=connect,
+        command=parse_target(options),
+        server=options.server,
         roots=roots,
         show_secrets=options.show_secrets,
         on_stderr=(lambda line: print_error(f"server: {line}")) if options.verbose else None,
+        on_notice=print_error,
+        record_to=None if options.record is None else Path(options.record),
     )
 
 

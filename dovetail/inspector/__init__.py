@@ -41,14 +41,14 @@ def serve(
     from ..serve.plain_app import PlainApp, run_plain_app
     from .app import InspectorApp
     from .files import load_files
-    from .state import InspectorState
+    from .recorded import make_state
 
     files = load_files()
-    state = InspectorState(settings)
+    state = make_state(settings)
     policy = make_policy(host, listening.getsockname()[1], secrets.token_urlsafe(TOKEN_BYTES))
 
     def open() -> None:
-        state.open()
+        state.start()
         if background is not None:
             state.tasks.start(background(state))
         on_ready(page_url(policy))

@@ -131,6 +131,17 @@ class Calls:
         task.add_done_callback(lambda _: self._running.pop(id, None))
         return id
 
+    async def wait(self, id: str) -> CallRecord:
+        """Wait for the end of a call, and return it.
+
+        Args:
+            id: The id of the call, which was started just now.
+        """
+        record = self.records[id]
+        if id in self._running:
+            await asyncio.wait([self._running[id]])
+        return record
+
     def cancel(self, id: str) -> None:
         """Cancel a call. A call that has ended stays as it is."""
         if id not in self.records:

@@ -2,7 +2,7 @@
 
 The text may be hostile: a server chooses the names of its tools, and much of what you send to it.
 Each form quotes every word, so that a word stays a word, and shows control characters and invisible
-characters as escapes. Credentials are masked.
+characters as escapes. Credentials are masked, unless the terminal said to show them.
 """
 
 import json
@@ -42,6 +42,18 @@ class ExportedRequest(Struct, frozen=True):
     """The reply, with which a test compares the new one."""
     is_stateless: bool = False
     """Whether HTTP requests repeat the method and the name in headers."""
+    server: str | None = None
+    """The server to use, if the target is a configuration file."""
+    show_secrets: bool = False
+    """Whether credentials are written."""
+
+    def shown(self, message: bytes) -> bytes:
+        """Return a message as it may be written."""
+        return message if self.show_secrets else mask_message(message)
+
+    def shown_target(self) -> str | list[str]:
+        """Return the target as it may be written."""
+        return self.target if self.show_secrets else hide_secrets(self.target)
 
 
 def export_request(request: ExportedRequest, form: ExportForm) -> str:
@@ -54,7 +66,7 @@ def export_request(request: ExportedRequest, form: ExportForm) -> str:
     Raises:
         ConfigError: The request cannot be written in this form.
     """
-    text = mask_message(request.message).decode(errors="replace")
+    text = request.shown(request.message).decode(errors="replace")
     if form == "json":
         return escape_json(text)
     try:
@@ -99,7 +111,7 @@ def _escape(char: str) -> str:
 
 
 def _target_word(request: ExportedRequest) -> str:
-    target = hide_secrets(request.target)
+    target = request.shown_target()
     return target if isinstance(target, str) else shlex.join(target)
 
 
@@ -107,6 +119,7 @@ def _command(request: ExportedRequest, method: str, params: dict[str, Any]) -> s
     target = _target_word(request)
     name = str(params.get("name", ""))
     options = [f"--revision={request.revision}"] if request.revision else []
+    options += [f"--server={request.server}"] if request.server else []
     arguments = json.dumps(params.get("arguments") or {}, ensure_ascii=False)
     words: dict[str, list[str]] = {
         "tools/call": ["call", *options, f"--args={escape_json(arguments)}", "--", target, name],
@@ -136,29 +149,39 @@ def _pairs(params: dict[str, Any]) -> list[str]:
 
 def _call(method: str, params: dict[str, Any]) -> str:
     """Return the call of a client that sends a request."""
-    name, arguments = _literal(params.get("name")), _literal(params.get("arguments") or {})
+    name, arguments = literal(params.get("name")), literal(params.get("arguments") or {})
     calls = {
         "tools/call": f"call_tool({name}, {arguments})",
-        "resources/read": f"read_resource({_literal(params.get('uri'))})",
+        "resources/read": f"read_resource({literal(params.get('uri'))})",
         "prompts/get": f"get_prompt({name}, {arguments})",
         "ping": "ping()",
         **LISTS,
     }
     own = {key: value for key, value in params.items() if key != "_meta"}
-    return calls.get(method, f"request({_literal(method)}, {_literal(own)})")
+    return calls.get(method, f"request({literal(method)}, {literal(own)})")
 
 
-def _literal(value: Any) -> str:
-    """Return a JSON value as Python, in ASCII."""
+def literal(value: Any) -> str:
+    """Return a JSON value as Python, in ASCII.
+
+    Args:
+        value: The value.
+    """
     try:
         return ascii(json.loads(json.dumps(value, allow_nan=False)))
     except ValueError:  # a number that is too large for a float
         return f"json.loads({json.dumps(value)!a})"
 
 
-def _client(request: ExportedRequest) -> str:
-    revision = f", revision={_literal(request.revision)}" if request.revision else ""
-    return f"Client({_literal(hide_secrets(request.target))}{revision})"
+def client_code(request: ExportedRequest) -> str:
+    """Return Python that creates a client.
+
+    Args:
+        request: A request, with its target.
+    """
+    revision = f", revision={literal(request.revision)}" if request.revision else ""
+    server = f", server={literal(request.server)}" if request.server else ""
+    return f"Client({literal(request.shown_target())}{server}{revision})"
 
 
 def _python(request: ExportedRequest, method: str, params: dict[str, Any]) -> str:
@@ -168,7 +191,7 @@ import asyncio
 {_imports(call)}
 
 async def main() -> None:
-    async with {_client(request)} as client:
+    async with {client_code(request)} as client:
         print(await client.{call})
 
 
@@ -191,7 +214,7 @@ import asyncio
 
 def test_{name or "request"}() -> None:
     async def send() -> object:
-        async with {_client(request)} as client:
+        async with {client_code(request)} as client:
             return await client.{call}
 
     result = asyncio.run(send())
@@ -201,7 +224,7 @@ def test_{name or "request"}() -> None:
 def _checks(request: ExportedRequest, method: str) -> list[str]:
     """Return what a test expects of the result: that it is the same as in the reply."""
     try:
-        result = json.loads(mask_message(request.reply or b""))["result"]
+        result = json.loads(request.shown(request.reply or b""))["result"]
         checks = {
             "tools/call": {
                 "result.structured_content": result.get("structuredContent"),
@@ -218,7 +241,7 @@ def _checks(request: ExportedRequest, method: str) -> list[str]:
     found = {path: value for path, value in checks.items() if value is not None}
     if "result.structured_content" in found:
         found.pop("result.text", None)  # the same again, as text
-    return [f"    assert {path} == {_literal(value)}\n" for path, value in found.items()]
+    return [f"    assert {path} == {literal(value)}\n" for path, value in found.items()]
 
 
 def _text(content: list[Any]) -> str | None:
@@ -227,7 +250,7 @@ def _text(content: list[Any]) -> str | None:
 
 
 def _curl(request: ExportedRequest, method: str, params: dict[str, Any]) -> str:
-    target = hide_secrets(request.target)
+    target = request.shown_target()
     if not isinstance(target, str) or not re.match(r"https?://", target):
         raise ConfigError("curl can only send a request to a URL; use the command or Python")
     headers = {
@@ -243,7 +266,7 @@ def _curl(request: ExportedRequest, method: str, params: dict[str, Any]) -> str:
             headers["Mcp-Name"] = name
     words = ["curl", "--silent", "--show-error", "--globoff"]
     words += [word for pair in headers.items() for word in ("--header", ": ".join(pair))]
-    body = escape_json(mask_message(request.message).decode(errors="replace"))
+    body = escape_json(request.shown(request.message).decode(errors="replace"))
     return " ".join(map(shell_word, [*words, "--data-binary", body, "--", target]))
 
 

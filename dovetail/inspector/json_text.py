@@ -2,6 +2,7 @@
 
 import json
 import re
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -9,19 +10,26 @@ import msgspec
 from ..errors import SchemaError
 from ..jsonc import JsoncError, JsonDocument, scan
 from ..schema.validation import compile
+from ..text import one_line, quote
 from .refusal import Refused
 
 _STEP = re.compile(r'\.(?P<name>\w+)|\[(?P<step>[0-9]+|"(?:[^"\\]|\\.)*")\]')
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str, *, unique_keys: bool = False) -> Any:
     """Return the value of a JSON text.
+
+    Args:
+        text: The text.
+        unique_keys: Whether to refuse an object that has a key twice, and numbers that Python
+            cannot hold, so that the value contains everything that the text does.
 
     Raises:
         Refused: It is not JSON; with the line and column of the problem.
     """
+    hooks: dict[str, Any] = _EXACT if unique_keys else {}
     try:
-        return json.loads(text)
+        return json.loads(text, **hooks)
     except json.JSONDecodeError as problem:
         raise Refused(
             f"This is not valid JSON: {problem.msg} (line {problem.lineno}, column "
@@ -31,6 +39,25 @@ def parse_json(text: str) -> Any:
         ) from None
     except RecursionError:
         raise Refused("This JSON is nested too deeply.") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise Refused(f"The key {quote(twice)} occurs twice in an object.")
+    return found
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise Refused(f"The number {one_line(text)} is too large, or is not a number in JSON.")
+    return number
+
+
+_EXACT = {"object_pairs_hook": _unique, "parse_float": _finite, "parse_constant": _finite}
 
 
 def raw_object(text: str) -> msgspec.Raw:
@@ -69,11 +96,16 @@ def find_problems(text: str, schema: str | None) -> list[dict[str, Any]]:
         document = scan(text)
     except JsoncError:  # nested too deeply for positions
         document = None
-    return [_locate(problem, document) for problem in problems]
+    return [locate(problem, document) for problem in problems]
 
 
-def _locate(problem: str, document: JsonDocument | None) -> dict[str, Any]:
-    """Return a problem with its position. Its text begins with the path, in backquotes."""
+def locate(problem: str, document: JsonDocument | None) -> dict[str, Any]:
+    """Return a problem with its position.
+
+    Args:
+        problem: The text, which begins with the path in backquotes.
+        document: The text that it is about.
+    """
     path, _, message = problem.removeprefix("`").partition("`: ")
     found: dict[str, Any] = {"message": message or problem, "path": path}
     node = None if document is None else document.find(*_steps(path))

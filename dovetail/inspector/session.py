@@ -196,6 +196,7 @@ class Session:
     def _on_stderr(self, line: str) -> None:
         self._stderr.append(line)
         self._state.events.add("stderr", text=line, connection=self.number)
+        self._state.recorder.add_stderr(line)
         if self._state.settings.on_stderr is not None:
             self._state.settings.on_stderr(line)
 

@@ -1,6 +1,7 @@
 """Everything that the inspector knows. The page is a view of it: a reload or a second tab loses
 nothing."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from msgspec import Struct
 
 from .. import Client
 from ..aio import TaskSet
+from ..mcplog import Recording
 from ..ports import Tap
 from ..protocol.utilities import Level
 from ..revisions import OFFICIAL
@@ -17,6 +19,8 @@ from .calls import Calls, SendCall
 from .events import EventBuffer
 from .lists import LISTS, Lists
 from .questions import Questions
+from .recorder import SessionRecorder
+from .saved import describe_saved
 from .session import Session, require_open
 from .subscriptions import ResourceSubscriptions
 
@@ -31,12 +35,23 @@ class InspectorSettings(Struct, frozen=True, kw_only=True):
     """The target as it is shown, without secrets."""
     make_client: Callable[..., Client]
     """Returns a client for the target. Called with options of `Client`, such as `revision`."""
+    command: str | list[str] = ""
+    """The target as `Client` accepts it; exports and recordings name it without its secrets."""
+    server: str | None = None
+    """The server to use, if the target is a configuration file."""
     roots: tuple[Path, ...] = ()
     """The folders that the server may be given as roots."""
     show_secrets: bool = False
     """Whether credentials are shown."""
     on_stderr: Callable[[str], None] | None = None
     """Called with each line that the server writes to stderr."""
+    on_notice: Callable[[str], None] | None = None
+    """Called with a sentence about the inspector itself, for the terminal."""
+    record_to: Path | None = None
+    """The file to record to from the start (default: recording is off, and each recording gets a
+    new file)."""
+    recording: Recording | None = None
+    """A recording to show instead of a server."""
 
 
 class InspectorState:
@@ -56,6 +71,7 @@ class InspectorState:
         """Work in the background, which `close` cancels."""
         self.recorders: list[Tap] = []
         """Taps that record the traffic."""
+        self.recorder = SessionRecorder(self)
         self.session: Session | None = None
         self.status: dict[str, Any] = dict(NOT_OPEN)
         self.lists: Lists = {}
@@ -63,9 +79,17 @@ class InspectorState:
         self.roots = settings.roots
         self.level: Level = "debug"
         self.subscriptions = ResourceSubscriptions(self.events)
+        self.runs: asyncio.Task[None] | None = None
+        """The run of saved calls, or the last one."""
         self._connections = 0
+        if settings.record_to is not None:
+            self.start_recording()
 
     # the connection
+
+    def start(self) -> None:
+        """Begin with what the terminal named."""
+        self.open()
 
     def open(self, revision: str | None = None) -> None:
         """Start to open the target. Whatever was open is closed first.
@@ -103,6 +127,16 @@ class InspectorState:
         await self.tasks.close()
         if self.session is not None:
             await self.session.close()
+        self.recorder.stop()
+
+    def start_recording(self) -> None:
+        """Begin a new recording.
+
+        Raises:
+            ConfigError: The file cannot be created.
+            Refused: It cannot be written to.
+        """
+        self.recorder.start()
 
     @property
     def client(self) -> Client:
@@ -163,8 +197,8 @@ class InspectorState:
             "roots": [str(root) for root in self.roots],
             "allowed_roots": [str(root) for root in self.settings.roots],
             "level": self.level,
-            "recording": None,
-            "saved": [],
+            "recording": self.recorder.status(),
+            "saved": describe_saved(),
             "subscriptions": self.subscriptions.uris,
             "tasks": [],
         }

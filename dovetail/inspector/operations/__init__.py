@@ -1,6 +1,19 @@
 """Everything that the page can do, one topic per file."""
 
-from . import calls, checks, connection, features, questions, settings, skills, texts  # noqa: F401
+from . import (  # noqa: F401
+    calls,
+    checks,
+    connection,
+    export,
+    features,
+    load,
+    questions,
+    recording,
+    saved,
+    settings,
+    skills,
+    texts,
+)
 from .registry import OPERATIONS, run_operation
 
 __all__ = ["OPERATIONS", "run_operation"]

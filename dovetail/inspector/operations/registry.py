@@ -33,7 +33,7 @@ OPERATIONS: dict[str, Operation] = {}
 
 def operation(function: Function) -> Function:
     """Make a function an operation of its name."""
-    hints = get_type_hints(function)
+    hints = get_type_hints(function, include_extras=True)  # with bounds of numbers
     fields: list[Any] = [
         (name, hints[name])
         if parameter.default is parameter.empty

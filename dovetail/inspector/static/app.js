@@ -11,7 +11,7 @@ import {
 } from "./html.js";
 import { takeToken } from "./api.js";
 import { dialog, listen, openDialog } from "./keys.js";
-import { PANELS } from "./panels/index.js";
+import { openedPanel, panels } from "./panels/index.js";
 import { Wire } from "./panels/wire.js";
 import { formatMs } from "./components/result.js";
 import { Text } from "./components/text.js";
@@ -22,6 +22,7 @@ const STATES = {
   open: ["Connected", "ok"],
   closed: ["Closed", "off"],
   failed: ["Failed", "bad"],
+  recording: ["Recording", "busy"],
 };
 const SAVE = "Correct the file and save it. Until then, you see the lists of the last version.";
 const SCHEMES = ["light dark", "light", "dark"];
@@ -44,7 +45,7 @@ function Status() {
 function Revision() {
   const { revision, chosen } = store.state.value;
   const known = store.revisions.value;
-  if (!known.length) return html`<span class="fact">${revision}</span>`;
+  if (!known.length || store.isRecording.value) return html`<span class="fact">${revision}</span>`;
   const choose = (event) =>
     store.run("open", event.target.value ? { revision: event.target.value } : {});
   return html`<label class="fact">
@@ -77,7 +78,7 @@ function Header() {
     <${LastCall} />
     <span class="grow"></span>
     <button class="search" onClick=${() => openDialog("palette")}>Go to <kbd>⌘K</kbd></button>
-    <button onClick=${() => store.run("restart", {})}>Restart</button>
+    ${!store.isRecording.value && html`<button onClick=${() => store.run("restart", {})}>Restart</button>`}
     <button
       class="quiet"
       aria-label=${`Colours: ${SCHEME_NAMES[scheme.value]}`}
@@ -91,10 +92,10 @@ function Header() {
 function Tabs() {
   const isWire = store.view.value === "wire";
   return html`<nav class="tabs" aria-label="Panels">
-    ${PANELS.map(({ id, title, badge }) => {
+    ${panels().map(({ id, title, badge }) => {
       const count = badge?.();
       return html`<button
-        aria-current=${store.panel.value === id && !isWire ? "page" : undefined}
+        aria-current=${openedPanel().id === id && !isWire ? "page" : undefined}
         onClick=${() => store.openPanel(id)}>
         ${title}${count !== undefined && html`<span class="count">${count.toLocaleString("en")}</span>`}
       </button>`;
@@ -138,8 +139,10 @@ function Notices() {
   );
 }
 
-/** What the last restart changed, until the next one. */
+/** What the last restart changed, until the next one; or what a recording is. */
 function Restarted() {
+  if (store.isRecording.value)
+    return html`<p class="note"><${Text} max=${1000}>${store.state.value.message}<//></p>`;
   const { message, files } = store.reload.value ?? {};
   if (!message || store.state.value.status === "failed") return null;
   return html`<p class="hint pad restarted">
@@ -168,7 +171,7 @@ function Guard({ children, name }) {
 }
 
 function Columns() {
-  const row = PANELS.find((one) => one.id === store.panel.value) ?? PANELS[0];
+  const row = openedPanel();
   const module = useModule(row.load, row.id);
   const hasQuestions = store.questions.value.length > 0;
   const cards = useModule(

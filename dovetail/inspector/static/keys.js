@@ -1,6 +1,6 @@
 /** The keyboard: one table of keys, which the help shows too. */
 import { panel, openPanel, selection } from "./store.js";
-import { PANELS } from "./panels/index.js";
+import { panels } from "./panels/index.js";
 import { signal } from "./html.js";
 
 export const dialog = signal(null); // "palette", "help" or null
@@ -30,8 +30,9 @@ function moveRow(event) {
 }
 
 function movePanel(step) {
-  const at = PANELS.findIndex((one) => one.id === panel.value);
-  const next = PANELS[(at + step + PANELS.length) % PANELS.length].id;
+  const all = panels();
+  const at = all.findIndex((one) => one.id === panel.value);
+  const next = all[(at + step + all.length) % all.length].id;
   openPanel(next, selection.value[next]);
 }
 

@@ -1,8 +1,8 @@
 /** The palette (every panel, tool, resource, prompt and action) and the help. */
 import { html, useEffect, useRef, useState } from "./html.js";
 import { closeDialog, dialog, KEYS, returnFocus } from "./keys.js";
-import { PANELS } from "./panels/index.js";
-import { lists, openPanel, run } from "./store.js";
+import { panels } from "./panels/index.js";
+import { isRecording, lists, openPanel, run } from "./store.js";
 import { Text } from "./components/text.js";
 
 const SHOWN = 50;
@@ -25,8 +25,8 @@ function entries() {
     ...items("tools", tools, (one) => one.name),
     ...items("prompts", prompts, (one) => one.name),
     ...items("resources", resources, (one) => one.uri),
-    ...PANELS.map(({ id, title }) => ({ kind: "panel", name: title, go: () => openPanel(id) })),
-    ...ACTIONS.map(([name, go]) => ({ kind: "action", name, go })),
+    ...panels().map(({ id, title }) => ({ kind: "panel", name: title, go: () => openPanel(id) })),
+    ...(isRecording.value ? [] : ACTIONS).map(([name, go]) => ({ kind: "action", name, go })),
   ];
 }
 

@@ -32,6 +32,7 @@ export const problem = signal(null); // of the last operation: {message, whatToD
 export const panel = signal(sessionStorage.getItem("dovetail.panel") ?? "tools");
 export const selection = signal({}); // panel id -> key of the open item
 export const view = signal("list"); // on a narrow screen: list, main or wire
+export const isRecording = computed(() => state.value.status === "recording"); // there is no server
 export const lastCall = computed(() => [...calls.value.values()].at(-1));
 
 export function openPanel(id, key) {

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from .actions import call, has, open_tool
+from dovetail.mcplog import read_mcplog
+
+from .actions import call, choose, has, open_tool
 from .harness import inspected
 from .raw_server import object_of, tool, write_server
 
@@ -78,3 +80,40 @@ async def test_a_pinned_message_is_compared_with_another(tmp_path: Path) -> None
         for kind, text in (("gone", "one"), ("added", "two")):
             lines = f"[...document.querySelectorAll('.diff .{kind}')]"
             assert await page.until(f"{lines}.some((one) => one.innerText.includes('{text}'))")
+
+
+async def test_the_session_is_recorded_until_that_is_stopped(tmp_path: Path) -> None:
+    async with inspected(write(tmp_path), folder=tmp_path) as page:
+        await open_tool(page, "say")
+        await page.click(".wire button", text="Record")
+        assert await page.until(has("Recording to .dovetail/recordings/", ".wire-head"))
+        await page.fill("#arguments--text", "recorded")
+        await call(page)
+        await page.click(".wire button", text="Stop recording")
+        assert await page.until(has("Recorded to", ".wire-head"))
+        await page.fill("#arguments--text", "later")
+        await call(page)
+    [file] = (tmp_path / ".dovetail" / "recordings").glob("*.mcplog")
+    texts = [event.message or "" for event in read_mcplog(file).wire()]
+    assert len(texts) == 2 and all("recorded" in text for text in texts)
+
+
+async def test_a_request_is_exported_in_each_form(tmp_path: Path) -> None:
+    async with inspected(write(tmp_path), folder=tmp_path) as page:
+        await open_tool(page, "say")
+        await page.fill("#arguments--text", "it's")
+        await call(page)
+        await page.fill(".wire input[type=search]", "method:tools/call to:client")
+        await page.click(".wire .row")
+        await page.click(".detail button", text="Export")
+        for form, words in [
+            ("Command line", "dovetail call"),
+            ("Python", "async with Client('"),
+            ("pytest", "assert result.text == "),
+            ("JSON", '{"jsonrpc":'),
+            ("curl", "curl can only send a request to a URL"),
+        ]:
+            await choose(page, ".detail select", form)
+            assert await page.until(has(words, ".detail")), form
+        await choose(page, ".detail select", "pytest")
+        await page.until(has("assert result.text", ".detail"))

@@ -1,10 +1,15 @@
 /**
  * The panels, in the order of their tabs. A row: `id`; `title`; `load()`, the module, which exports
- * `Main` (the middle column) and may export `List` (the left column); `badge()`, a number or nothing.
+ * `Main` (the middle column) and may export `List` (the left column); `badge()`, a number or nothing;
+ * `isOffline` if it can show a recording, which has no server.
  */
-import { lists, questions } from "../store.js";
+import { isRecording, lists, panel, questions, snapshot } from "../store.js";
 
-export const PANELS = [
+/** The panels that can be opened, and the one that is. */
+export const panels = () => (isRecording.value ? PANELS.filter((one) => one.isOffline) : PANELS);
+export const openedPanel = () => panels().find((one) => one.id === panel.value) ?? panels()[0];
+
+const PANELS = [
   {
     id: "tools",
     title: "Tools",
@@ -29,6 +34,13 @@ export const PANELS = [
     load: () => import("./questions.js"),
     badge: () => questions.value.length || undefined,
   },
+  {
+    id: "saved",
+    title: "Saved",
+    load: () => import("./saved.js"),
+    badge: () => snapshot.value.saved?.calls?.length || undefined,
+  },
+  { id: "load", title: "Load", load: () => import("./load.js") },
   { id: "checks", title: "Checks", load: () => import("./checks.js") },
-  { id: "log", title: "Log", load: () => import("./log.js") },
+  { id: "log", title: "Log", load: () => import("./log.js"), isOffline: true },
 ];

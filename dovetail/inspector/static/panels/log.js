@@ -1,6 +1,6 @@
 /** The server's stderr and its log messages, also those from before a restart. */
 import { html, signal } from "../html.js";
-import { on, run, snapshot, state } from "../store.js";
+import { isRecording, on, run, snapshot, state } from "../store.js";
 import { Text } from "../components/text.js";
 
 const LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
@@ -38,7 +38,7 @@ function shown() {
   const matches = (one) =>
     (!one.level || LEVELS.indexOf(one.level) >= least) &&
     (!words || `${one.level} ${one.source} ${one.text}`.toLowerCase().includes(words));
-  return entries.value.filter(matches);
+  return entries.value.filter(matches).sort((one, other) => one.n - other.n);
 }
 
 function Level({ id, label, value, set, disabled = false }) {
@@ -58,12 +58,15 @@ export function Main() {
   return html`<article class="item">
     <header class="item-head">
       <h2>Log</h2>
-      <${Level}
-        id="log-level"
-        label="Server sends"
-        value=${snapshot.value.level ?? "debug"}
-        disabled=${state.value.status !== "open"}
-        set=${(level) => run("set_level", { level })} />
+      ${
+        !isRecording.value &&
+        html`<${Level}
+          id="log-level"
+          label="Server sends"
+          value=${snapshot.value.level ?? "debug"}
+          disabled=${state.value.status !== "open"}
+          set=${(level) => run("set_level", { level })} />`
+      }
       <${Level}
         id="log-lowest"
         label="Show"

@@ -1,6 +1,6 @@
 /** Tools: the list, a form for the arguments, and the result of the last call. */
-import { html, signal, useMemo } from "../html.js";
-import { calls, changes, failures, lists, openPanel, run, selection } from "../store.js";
+import { html, signal, useMemo, useState } from "../html.js";
+import { calls, changes, failures, lists, openPanel, run, selection, snapshot } from "../store.js";
 import { Form } from "../components/form.js";
 import { JsonEditor, read } from "../components/json_editor.js";
 import { findDraft, print } from "../components/json_text.js";
@@ -161,6 +161,32 @@ function Schemas({ tool }) {
   </details>`;
 }
 
+/** Ask for a name, and save the call. */
+function Save({ tool, value, disabled }) {
+  const [name, setName] = useState(null);
+  const begin = () => {
+    const taken = new Set(snapshot.value.saved?.calls?.map((one) => one.name));
+    const names = [tool, ...Array.from(taken, (_, at) => `${tool} ${at + 2}`)];
+    setName(names.find((one) => !taken.has(one)));
+  };
+  const save = async (event) => {
+    event.preventDefault();
+    if (await run("save", { name, tool, arguments: print(value ?? new Map()) }))
+      openPanel("saved", name.trim());
+  };
+  if (name === null) return html`<button disabled=${disabled} onClick=${begin}>Save…</button>`;
+  return html`<form class="actions" onSubmit=${save}>
+    <label for="save-name">Name</label>
+    <input
+      id="save-name"
+      class="line"
+      value=${name}
+      onInput=${(event) => setName(event.target.value)} />
+    <button disabled=${disabled || !name.trim()}>Save</button>
+    <button type="button" class="quiet" onClick=${() => setName(null)}>Cancel</button>
+  </form>`;
+}
+
 async function call(tool, value, chosen) {
   const fields = { tool, arguments: print(value ?? new Map()) };
   if (Number(chosen.timeout) > 0) fields.timeout = Number(chosen.timeout);
@@ -204,6 +230,7 @@ function Tool({ tool }) {
         onClick=${() => call(tool.name, value, chosen)}>
         Call <kbd>c</kbd>
       </button>
+      <${Save} tool=${tool.name} value=${value} disabled=${Boolean(draft)} />
       ${draft && html`<span class="error">${draft.message}</span>`}
     </div>
     ${done && html`<${CallResult} call=${done} onCancel=${() => run("cancel", { call: done.call })} />`}

@@ -1,7 +1,7 @@
 /** The wire: one line per message, always visible, and the message that is open. */
 import { classes, html, signal, useEffect, useMemo, useState } from "../html.js";
 import { post } from "../api.js";
-import { run } from "../store.js";
+import { isRecording, run, snapshot } from "../store.js";
 import { findExchange, readFilter, rows, touch, version } from "../messages.js";
 import { Diff } from "../components/diff.js";
 import { JsonBlock, tryParse } from "../components/json.js";
@@ -14,6 +14,7 @@ import { VirtualList } from "../components/virtual_list.js";
 const ROW = 22;
 const filter = signal("");
 const open = signal(null); // the number of the open message
+const exports = signal(null); // the module, once it is needed
 
 const time = (at) => {
   const date = new Date(at * 1000);
@@ -141,7 +142,10 @@ function Detail({ row }) {
   const request = row.request ?? row;
   const reply = row.request ? row : row.reply;
   const canSend =
-    request.method !== undefined && request.direction === "to_server" && !request.more;
+    !isRecording.value &&
+    request.method !== undefined &&
+    request.direction === "to_server" &&
+    !request.more;
   const exchange = findExchange(row);
   const other = rows.find((one) => one.isPinned && one !== row);
   const again = () =>
@@ -151,12 +155,17 @@ function Detail({ row }) {
     touch();
   };
   const toggle = (name) => () => setMode(mode === name ? "" : name);
+  const openExport = async () => {
+    exports.value ??= await import("../components/export.js");
+    toggle("export")();
+  };
   return html`<section class="detail" aria-label="Message">
     <div class="bar">
       <h3><${Text} max=${80}>${row.method ?? "reply"}<//></h3>
       <span class="grow"></span>
       ${canSend && html`<button class="quiet" data-key="r" onClick=${again}>Send again <kbd>r</kbd></button>`}
       ${canSend && html`<button class="quiet" data-key="e" aria-expanded=${mode === "edit"} onClick=${toggle("edit")}>Edit and send <kbd>e</kbd></button>`}
+      <button class="quiet" aria-expanded=${mode === "export"} onClick=${openExport}>Export</button>
       <button class="quiet" aria-pressed=${row.isPinned} onClick=${pin}>Pin</button>
       ${other && html`<button class="quiet" aria-pressed=${mode === "diff"} onClick=${toggle("diff")}>Diff with pinned</button>`}
       <${Copy} text=${() => wholeText(row)} />
@@ -169,12 +178,28 @@ function Detail({ row }) {
     </div>
     <div class="detail-body" tabindex="0" role="group" aria-label="Contents of the message">
       ${mode === "edit" && html`<${Editor} row=${request} close=${() => setMode("")} />`}
+      ${mode === "export" && html`<${exports.value.Export} request=${request} reply=${reply} read=${wholeText} />`}
       ${mode === "diff" && other && html`<${Diff} before=${pretty(other)} after=${pretty(row)} />`}
       ${mode !== "diff" && html`<${Message} key=${request.n} title=${request.kind === "request" ? "Request" : "Message"} row=${request} />`}
       ${mode !== "diff" && reply && reply !== request && html`<${Message} key=${reply.n} title="Reply" row=${reply} />`}
       ${exchange && html`<${HttpHead} exchange=${exchange} />`}
     </div>
   </section>`;
+}
+
+/** Switch recording on and off; say where the recording is, and why it ended. */
+function Recorder() {
+  const { on, file, problem } = snapshot.value.recording ?? {};
+  if (isRecording.value) return null;
+  return html`<button
+      class=${classes("record", on && "on")}
+      aria-label=${on ? "Stop recording" : undefined}
+      onClick=${() => run("record", { on: !on })}>
+      ${on ? "Stop" : "Record"}
+    </button>
+    <span class="record-file hint" role="status">
+      ${problem ? html`<span class="error"><${Text} max=${300}>${problem}<//></span>` : file && html`${on ? "Recording to " : "Recorded to "}<${Text} max=${200}>${file}<//>`}
+    </span>`;
 }
 
 export function Wire() {
@@ -193,6 +218,7 @@ export function Wire() {
         value=${filter.value}
         onInput=${(event) => (filter.value = event.target.value)} />
       <span class="count" aria-live="off">${matching.length.toLocaleString("en")}</span>
+      <${Recorder} />
     </div>
     <${VirtualList}
       id="wire"

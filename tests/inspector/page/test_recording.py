@@ -1,0 +1,57 @@
+"""A recording on the page: everything that happened, and nothing that cannot work."""
+
+from pathlib import Path
+
+from dovetail.mcplog import McplogWriter
+from dovetail.ports import HttpExchange
+
+from .actions import has
+from .harness import inspected
+
+ROWS = "[...document.querySelectorAll('.wire .row')]"
+LABELS = "[...document.querySelectorAll('button, select, label')].map((one) => one.innerText)"
+CALL = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"add","arguments":{"a":1}}}'
+
+
+def record(path: Path) -> Path:
+    with McplogWriter(path, "https://example.com/mcp", started=1_700_000_000.0) as writer:
+        start = 1_700_000_000.0
+        writer.message("to_server", CALL, start + 1)
+        head = HttpExchange(
+            method="POST", url="https://example.com/mcp", request_headers={"mcp-name": "add"},
+            status=200, response_headers={}, started=start + 1, ended=start + 1.4,
+        )  # fmt: skip
+        writer.exchange(head)
+        entry = (
+            b'{"method":"notifications/message","params":{"level":"error","data":"dark \\u202e"}}'
+        )
+        writer.message("to_client", entry, start + 1.2)
+        writer.message(
+            "to_client", b'{"jsonrpc":"2.0","id":7,"result":{"content":[]}}', start + 1.5
+        )
+        writer.stderr("a line of stderr", start + 2)
+    path.write_bytes(path.read_bytes() + b'{"kind":"wi')
+    return path
+
+
+async def test_a_recording_is_shown_without_a_server(tmp_path: Path) -> None:
+    path = record(tmp_path / "night.mcplog")
+    async with inspected(path, folder=tmp_path) as page:
+        assert await page.until(has("This is a recording of https://example.com/mcp"))
+        assert await page.until(has("ends in the middle of line 7"))
+        for text in ("dark", "a line of stderr"):
+            assert await page.until(has(text, ".middle"))
+        assert await page.until(f"{ROWS}.length === 3")
+        assert await page.until(has("500 ms", ".wire"))
+        await page.click(".wire .row")
+        await page.click(".detail summary")
+        assert await page.until(has("mcp-name", ".detail"))
+        await page.click(".detail button", text="Export")
+        assert await page.until(has("dovetail call", ".detail"))
+        labels = " ".join(await page.says(LABELS))
+        for gone in ("Restart", "Record", "Send again", "Edit and send", "Tools", "Server sends"):
+            assert gone not in labels, gone
+        await page.press("Control+k")
+        await page.until("document.querySelector('dialog[open]')")
+        assert not await page.says("document.querySelector('dialog').innerText.includes('Restart')")
+        await page.press("Escape")
