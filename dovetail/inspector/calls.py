@@ -12,7 +12,7 @@ from time import monotonic, time
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from .. import Client
 from ..aio import TaskSet
@@ -56,6 +56,15 @@ class CallRecord(Struct, kw_only=True, omit_defaults=True):
         return found
 
 
+class _TaskOutcome(Struct):
+    """The result in the state of a task."""
+
+    result: Raw = Raw()
+
+
+_outcome = msgspec.json.Decoder(_TaskOutcome)
+
+
 class RunningCall:
     """A call and what its messages say about it."""
 
@@ -76,10 +85,16 @@ class RunningCall:
     def result_text(self, result: Any) -> str:
         """Return the final result as text: as it was received, unless it was put together from
         several replies."""
-        found = self._replies.get("tasks/result")
-        if found is None and not any(method.startswith("tasks/") for method in self._replies):
+        found: bytes | None = self._replies.get("tasks/result") or self._task_outcome()
+        if not found and not any(method.startswith("tasks/") for method in self._replies):
             found = self._replies.get(self.record.method)
-        return (encode(result) if found is None else found).decode(errors="replace")
+        return (found or encode(result)).decode(errors="replace")
+
+    def _task_outcome(self) -> bytes:
+        """Return the result in the last state of the call's task; empty if there is none."""
+        is_poll = self.record.method == "tasks/get"
+        state = None if is_poll else self._replies.get("tasks/get")
+        return b"" if state is None else bytes(_outcome.decode(state).result)
 
 
 CURRENT_CALL: ContextVar[RunningCall | None] = ContextVar("CURRENT_CALL", default=None)

@@ -123,7 +123,9 @@ class Session:
     def _make_client(self) -> Client:
         state = self._state
         settings = state.settings
-        tap = EventTap(state.events, self.number, settings.show_secrets, state.recorders)
+        tap = EventTap(
+            state.events, self.number, settings.show_secrets, state.recorders, state.task_board
+        )
         revision = {} if self.revision is None else {"revision": self.revision}
         return settings.make_client(
             **revision,

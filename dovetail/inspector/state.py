@@ -3,6 +3,7 @@ nothing."""
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from msgspec import Struct
 
 from .. import Client
 from ..aio import TaskSet
+from ..errors import DovetailError
 from ..mcplog import Recording
 from ..ports import Tap
 from ..protocol.utilities import Level
@@ -23,6 +25,7 @@ from .recorder import SessionRecorder
 from .saved import describe_saved
 from .session import Session, require_open
 from .subscriptions import ResourceSubscriptions
+from .task_board import TaskBoard
 
 RESTARTED = "The server was restarted before it answered. Send the call again."
 NOT_OPEN = {"status": "closed", "message": "The connection is closed.", "chosen": None}
@@ -67,6 +70,7 @@ class InspectorState:
         self.events = events or EventBuffer()
         self.calls = Calls(self.events)
         self.questions = Questions(self.events, self.calls)
+        self.task_board = TaskBoard(self.events, self._cancel_task)
         self.tasks = TaskSet()
         """Work in the background, which `close` cancels."""
         self.recorders: list[Tap] = []
@@ -163,6 +167,13 @@ class InspectorState:
         assert session is not None
         return self.calls.start(client, session.number, method, name, params, send)
 
+    def _cancel_task(self, task: str) -> None:
+        async def cancel() -> None:
+            with suppress(DovetailError):  # it may be over, or the connection closed
+                await self.client.task(task).cancel()
+
+        self.tasks.start(cancel())
+
     # the page
 
     def report_changed(self, what: str, value: Any) -> None:
@@ -200,5 +211,5 @@ class InspectorState:
             "recording": self.recorder.status(),
             "saved": describe_saved(),
             "subscriptions": self.subscriptions.uris,
-            "tasks": [],
+            "tasks": [record.fields() for record in self.task_board.records.values()],
         }

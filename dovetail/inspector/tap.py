@@ -11,6 +11,7 @@ from ..masking import mask_message
 from ..ports import AuthStep, Direction, HttpExchange, LostMessage, Tap
 from .calls import CURRENT_CALL, RunningCall
 from .events import EventBuffer, cut_text
+from .task_board import TaskBoard
 
 MAX_PENDING = 10_000
 """How many requests without a reply are remembered."""
@@ -36,11 +37,18 @@ class EventTap(Tap):
         connection: The number of the connection.
         show_secrets: Whether credentials are shown.
         others: Further taps, such as a recording. The list may change.
+        tasks: What keeps the tasks that the messages are about.
     """
 
     def __init__(
-        self, events: EventBuffer, connection: int, show_secrets: bool, others: Sequence[Tap] = ()
+        self,
+        events: EventBuffer,
+        connection: int,
+        show_secrets: bool,
+        others: Sequence[Tap] = (),
+        tasks: TaskBoard | None = None,
     ) -> None:
+        self._tasks = tasks
         self._events, self.connection, self._others = events, connection, others
         self.show_secrets = show_secrets
         self._pending: dict[bytes, tuple[RunningCall, str]] = {}
@@ -69,6 +77,8 @@ class EventTap(Tap):
             call=None if running is None else running.record.call,
             more=None if whole is None else True,
         )
+        if self._tasks is not None:
+            self._tasks.on_message(direction, data, self.connection, bytes(envelope.id), running)
 
     def _find_call(self, direction: Direction, envelope: _MessageParts) -> RunningCall | None:
         """Return the call that a message belongs to, and let the call know."""

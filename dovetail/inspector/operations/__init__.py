@@ -12,6 +12,7 @@ from . import (  # noqa: F401
     saved,
     settings,
     skills,
+    tasks,
     texts,
 )
 from .registry import OPERATIONS, run_operation

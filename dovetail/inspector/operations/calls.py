@@ -29,7 +29,7 @@ async def call(
     async def send(client: Client, on_progress: OnUpdate) -> Any:
         if task:
             handle = await client.start_tool(tool, given, timeout=seconds, meta=extra)
-            return await handle.result(seconds, raise_on_error=False)
+            return await client.remote_tasks.wait_as_call(handle, seconds, on_progress)
         return await client.call_tool(
             tool,
             given,

@@ -14,6 +14,7 @@ const FLAGS = {
   pinned: (row) => row.isPinned,
   open: (row) => row.kind === "request" && !row.reply,
 };
+const RANGE = /^at:(\d+(?:\.\d+)?)\.\.(\d+(?:\.\d+)?)$/; // seconds since the first message
 const COMPARE = /^(ms|bytes):([<>]=?)?(\d+(?:\.\d+)?)$/;
 
 export let rows = [];
@@ -21,10 +22,15 @@ export const version = signal(0); // changes with the rows
 const waiting = new Map(); // connection, direction and id -> the request
 const exchanges = [];
 
+let first;
+/** When the first message passed, in seconds since 1970. */
+export const firstAt = () => first;
+
 export const touch = () => (version.value += 1);
 
 function add(event) {
   const { direction, connection, id, method } = event;
+  first ??= event.at;
   const row = { ...event, isError: event.error === true, isPinned: false };
   const keyFor = (way) => `${connection} ${way} ${id}`;
   if (id === undefined) row.kind = "notification";
@@ -81,6 +87,8 @@ function readTerm(term) {
     const test = tests[sign] ?? ((n) => Math.round(n) === limit);
     return (row) => NUMBERS[name](row) !== undefined && test(NUMBERS[name](row));
   }
+  const [from, to] = (RANGE.exec(term) ?? []).slice(1).map(Number);
+  if (to !== undefined) return (row) => row.at - first >= from && row.at - first <= to;
   const [, word, value] = /^(\w+):(.+)$/.exec(term) ?? [];
   if (word && Object.hasOwn(WORDS, word)) return (row) => WORDS[word](row, value.toLowerCase());
   if (Object.hasOwn(FLAGS, term)) return FLAGS[term];

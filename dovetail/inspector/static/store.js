@@ -10,9 +10,10 @@ import { parse } from "./components/json_text.js";
 
 const MAX_KEPT = 20000; // events of a kind
 const MAX_CALLS = 100;
+const MAX_TASKS = 500;
 const LISTS = ["tools", "resources", "templates", "prompts"];
 /** Kinds that the store itself turns into signals. Of these, old events say nothing new. */
-const STATE_KINDS = new Set(["state", "changed", "lists", "call", "question", "answered"]);
+const STATE_KINDS = new Set(["state", "changed", "lists", "call", "question", "answered", "task"]);
 
 export const link = signal({ status: "opening", message: "" }); // to the inspector itself
 export const state = signal({ status: "opening", message: "" }); // of the connection to the server
@@ -24,6 +25,7 @@ export const changes = signal([]);
 export const reload = signal(null); // the last restart of `dovetail dev`: {files, message, traceback}
 export const calls = signal(new Map());
 export const questions = signal([]);
+export const tasks = signal(new Map());
 export const answered = signal([]);
 export const snapshot = signal({}); // the fields that belong to one panel: saved, roots, level, …
 export const announcement = signal(""); // for screen readers
@@ -125,6 +127,9 @@ on("call", (event) => {
     announcement.value = `${event.name || event.method}: ${event.status}${ms}`;
   }
 });
+on("task", (event) => {
+  tasks.value = new Map([...tasks.value].slice(-MAX_TASKS)).set(event.task, event);
+});
 on("question", (event) => {
   questions.value = [...questions.value.filter((one) => one.question !== event.question), event];
   announcement.value = "The server asks a question";
@@ -154,6 +159,7 @@ async function load() {
     failures.value = got.failures ?? {};
     calls.value = new Map((got.calls ?? []).map((call) => [call.call, call]));
     questions.value = got.questions ?? [];
+    tasks.value = new Map((got.tasks ?? []).map((task) => [task.task, task]));
     snapshot.value = got;
     link.value = { status: "open", message: "" };
   });

@@ -3,7 +3,11 @@
  * `Main` (the middle column) and may export `List` (the left column); `badge()`, a number or nothing;
  * `isOffline` if it can show a recording, which has no server.
  */
-import { isRecording, lists, panel, questions, snapshot } from "../store.js";
+import { isRecording, lists, panel, questions, snapshot, tasks } from "../store.js";
+
+const OVER = ["completed", "failed", "cancelled", "unknown"];
+const countOpen = () =>
+  [...tasks.value.values()].filter((one) => !OVER.includes(one.status)).length;
 
 /** The panels that can be opened, and the one that is. */
 export const panels = () => (isRecording.value ? PANELS.filter((one) => one.isOffline) : PANELS);
@@ -35,12 +39,19 @@ const PANELS = [
     badge: () => questions.value.length || undefined,
   },
   {
+    id: "tasks",
+    title: "Tasks",
+    load: () => import("./tasks.js"),
+    badge: () => countOpen() || undefined,
+  },
+  {
     id: "saved",
     title: "Saved",
     load: () => import("./saved.js"),
     badge: () => snapshot.value.saved?.calls?.length || undefined,
   },
   { id: "load", title: "Load", load: () => import("./load.js") },
+  { id: "timeline", title: "Timeline", load: () => import("./timeline.js") },
   { id: "checks", title: "Checks", load: () => import("./checks.js") },
   { id: "log", title: "Log", load: () => import("./log.js"), isOffline: true },
 ];

@@ -12,7 +12,7 @@ import { Copy, Text } from "../components/text.js";
 import { VirtualList } from "../components/virtual_list.js";
 
 const ROW = 22;
-const filter = signal("");
+export const filter = signal("");
 const open = signal(null); // the number of the open message
 const exports = signal(null); // the module, once it is needed
 
