@@ -8,6 +8,15 @@ from tests.browser import Page
 MIDDLE = "document.querySelector('.middle')"
 
 
+async def assert_narrow(page: Page) -> None:
+    """Check that the open item fits a screen of 320 px."""
+    await page.resize(320, 640)
+    await page.says("import('/static/store.js').then((one) => { one.view.value = 'main' })")
+    await page.until(f"{MIDDLE}.clientWidth > 0 && {MIDDLE}.clientWidth <= 320")
+    assert await page.says(f"{MIDDLE}.scrollWidth - {MIDDLE}.clientWidth") <= 0
+    assert await page.says("document.body.scrollWidth") <= 320
+
+
 async def open_panel(page: Page, title: str) -> None:
     """Open a panel with its tab."""
     find = f"""[...document.querySelectorAll('.tabs button')].find(

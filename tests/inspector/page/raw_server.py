@@ -56,7 +56,12 @@ for line in sys.stdin:
 """
 
 
-CAPABILITIES = {"resources": "resources", "prompts": "prompts", "completion": "completions"}
+CAPABILITIES: dict[str, dict[str, Any]] = {
+    "resources": {"resources": {}},
+    "prompts": {"prompts": {}},
+    "completion": {"completions": {}},
+    "skills": {"extensions": {"io.modelcontextprotocol/skills": {}}},
+}
 """The capability of each group of methods."""
 
 
@@ -78,8 +83,9 @@ def write_server(
         info: fields of `serverInfo`.
     """
     answers = answers or {}
-    groups = {method.partition("/")[0] for method in answers}
-    capabilities = {CAPABILITIES[group]: {} for group in groups if group in CAPABILITIES}
+    capabilities: dict[str, Any] = {}
+    for method in answers:
+        capabilities |= CAPABILITIES.get(method.partition("/")[0], {})
     said = {
         "tools": tools,
         "results": results or {},

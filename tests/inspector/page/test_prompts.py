@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from .actions import call, has, open_panel, open_row
+from .actions import assert_narrow, call, has, open_panel, open_row
 from .harness import inspected
 from .raw_server import write_server
 from .test_hostile import EVIL, FOREIGN, LINK, MARKS
@@ -162,9 +162,12 @@ async def test_hostile_prompts_are_shown_as_text(tmp_path: Path) -> None:
         assert await page.until("document.querySelector('.chats img')?.naturalWidth") == 1
         assert await page.says("document.querySelectorAll('.middle a').length") == 0
         assert await page.says(FOREIGN) == 0
+        await assert_narrow(page)
+        await page.resize(1280, 800)
         await page.says("document.querySelector('#prompts').focus()")
         await page.press("j")
         assert await page.until(has("odd", ".middle h2"))
         await page.press("j")
+        assert await page.until(has("(no name)", ".middle h2"))
         assert await page.says("document.body.scrollWidth <= innerWidth")
         assert await page.says("document.title") == "Dovetail inspector"

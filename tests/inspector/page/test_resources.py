@@ -7,7 +7,7 @@ import pytest
 
 from tests.browser import Page
 
-from .actions import call, has, open_panel, open_row
+from .actions import assert_narrow, call, has, open_panel, open_row
 from .harness import inspected
 from .raw_server import write_server
 from .test_hostile import EVIL, FOREIGN, LINK, MARKS
@@ -260,6 +260,8 @@ async def test_hostile_resources_are_shown_as_text(tmp_path: Path) -> None:
         assert await page.says(has("Not shown: the data is not base64.", ".result"))
         assert await page.says(FOREIGN) == 0
         assert await page.says("document.querySelectorAll('.middle a, .middle img').length") == 0
+        await assert_narrow(page)
+        await page.resize(1280, 800)
         await open_row(page, "bad://", "bad://{")
         assert await page.until(has("unmatched", ".middle .error"))
         await open_row(page, "ok://", "ok://{__proto__}{/constructor*}")

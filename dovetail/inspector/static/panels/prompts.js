@@ -10,6 +10,7 @@ import { VirtualList } from "../components/virtual_list.js";
 
 const ROW = 28;
 const MAX_MESSAGES = 100;
+const NO_NAME = "(no name)";
 
 const filter = signal("");
 const drafts = makeDrafts("prompt");
@@ -23,15 +24,17 @@ export function List() {
   const words = filter.value.toLowerCase();
   const rows = useMemo(
     () =>
-      (prompts ?? []).filter((one) =>
-        [one.name, one.title, one.description].some(
-          (field) => typeof field === "string" && field.toLowerCase().includes(words),
-        ),
+      (prompts ?? []).filter(
+        (one) =>
+          !words ||
+          [one.name, one.title, one.description].some(
+            (field) => typeof field === "string" && field.toLowerCase().includes(words),
+          ),
       ),
     [prompts, words],
   );
   const row = (one) =>
-    html`<span class="name"><${Text} max=${160}>${nameOf(one) || "(no name)"}<//></span>
+    html`<span class="name"><${Text} max=${160}>${nameOf(one) || NO_NAME}<//></span>
       ${one.title !== undefined && html`<span class="hint"><${Text} max=${80}>${text(one.title)}<//></span>`}`;
   return html`<input
       type="search"
@@ -110,7 +113,7 @@ function Prompt({ prompt }) {
   return html`<article class="item">
     <header class="item-head">
       <h2>
-        <code><${Text} max=${300}>${name}<//></code>
+        <code><${Text} max=${300}>${name || NO_NAME}<//></code>
       </h2>
       ${prompt.title !== undefined && html`<span class="title"><${Text} max=${200}>${text(prompt.title)}<//></span>`}
     </header>

@@ -127,7 +127,7 @@ function Head({ uri, item }) {
   const rest = item.title ?? item.name;
   return html`<header class="item-head">
       <h2>
-        <code><${Text} max=${300}>${uri}<//></code>
+        <code><${Text} max=${300}>${uri || "(no URI)"}<//></code>
       </h2>
       ${rest !== undefined && html`<span class="title"><${Text} max=${200}>${text(rest)}<//></span>`}
       ${item.mimeType !== undefined && html`<span class="tag"><${Text} max=${80}>${text(item.mimeType)}<//></span>`}

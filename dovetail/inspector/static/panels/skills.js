@@ -11,6 +11,7 @@ const MAX_FILES = 500;
 const NOT_OFFERED = "The server offers no skills.";
 
 const skills = signal(undefined); // undefined: not read yet; null: not offered
+const labelOf = (skill) => skill.name || skill.uri || "(no name)";
 const chosen = () => selection.value.skills ?? skills.value?.[0]?.uri;
 
 async function load() {
@@ -34,7 +35,7 @@ export function List() {
       onSelect=${(one) => (selection.value = { ...selection.value, skills: one.uri })}
       onOpen=${(one) => openPanel("skills", one.uri)}
       render=${(one) =>
-        html`<span class="name"><${Text} max=${160}>${one.name || one.uri}<//></span>
+        html`<span class="name"><${Text} max=${160}>${labelOf(one)}<//></span>
           ${one.problem && html`<span class="tag bad">not valid</span>`}
           ${one.dynamic && html`<span class="tag">dynamic</span>`}`} />
     ${skills.value === null && html`<p class="empty pad">${NOT_OFFERED}</p>`}
@@ -133,7 +134,7 @@ function Skill({ skill }) {
   return html`<article class="item">
     <header class="item-head">
       <h2>
-        <code><${Text} max=${100}>${skill.name}<//></code>
+        <code><${Text} max=${100}>${labelOf(skill)}<//></code>
       </h2>
       <span class="hint"><${Text} max=${300}>${skill.uri}<//></span>
       <span class="grow"></span>
