@@ -721,6 +721,12 @@ class HttpExchange(Struct, frozen=True, kw_only=True):
     """When the head of the response arrived, or the request failed. The body may arrive later."""
     error: str | None = None
     """Why there was no response, in one line."""
+    message_id: Id | None = None
+    """The id of the JSON-RPC message that the request carried, if it has one. A request that is
+    sent again, for example after a login, carries the same message."""
+    message_method: str | None = None
+    """The method of that message. A reply to the server has an id and no method, a notification a
+    method and no id, and a request both."""
 
 
 AuthStepName: TypeAlias = Literal[

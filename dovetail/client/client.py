@@ -277,7 +277,9 @@ class Client(Requester):
         forget = getattr(self._connector.target.credentials, "forget", None)
         return forget is not None and bool(await forget())
 
-    async def revisions(self, *, draft: bool = False, timeout: float | None = None) -> list[str]:
+    async def revisions(
+        self, *, draft: bool = False, timeout: float | None = None, probe: bool = True
+    ) -> list[str]:
         """Return the revisions in which the server answers, newest first. Each of them can be the
         `revision=` of a client.
 
@@ -289,13 +291,15 @@ class Client(Requester):
         Args:
             draft: Whether to include the draft dialect.
             timeout: Seconds to wait for each connection (default: as for the client's own).
+            probe: Whether to open connections to find out. If False, nothing is sent, and the list
+                is empty unless the client's own connection has discovered all of it.
 
         Raises:
             DovetailError: The server does not answer in any revision; the error says why.
         """
         from .revision_probe import find_revisions
 
-        return await find_revisions(self._connector, draft=draft, timeout=timeout)
+        return await find_revisions(self._connector, draft=draft, timeout=timeout, probe=probe)
 
     def blocking(self) -> "BlockingClient":
         """Return the same client for synchronous code: `with Client(target).blocking() as

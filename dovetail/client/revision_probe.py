@@ -17,22 +17,32 @@ from .reconnect import Connector
 Found = frozenset[Revision]
 
 
-async def find_revisions(connector: Connector, *, draft: bool, timeout: float | None) -> list[str]:
+async def find_revisions(
+    connector: Connector, *, draft: bool, timeout: float | None, probe: bool
+) -> list[str]:
     """Return the names of the revisions in which a server answers, newest first. Raise the reason
-    if it does not answer at all."""
+    if it does not answer at all. Without `probe`, return nothing unless all of it is known."""
     seconds = connector.open_timeout if timeout is None else timeout
-    if not connector.target.can_reopen:
+    if not connector.target.can_reopen and probe:
         await connector.get_session(seconds)
     found = _known_from(connector)
-    if connector.target.can_reopen:
+    if not probe:
+        found = found if _is_complete(found, connector) else frozenset()
+    elif connector.target.can_reopen:
         if not found:
             found = await _probe(connector, OFFICIAL, seconds)
-        if found.isdisjoint(HANDSHAKE) or not any(one.stateless for one in found):
+        if not _is_complete(found, connector):
             found |= await _try_each(connector, [r for r in HANDSHAKE if r not in found], seconds)
         if draft and DRAFT_DIALECT not in found:
             found |= await _try_each(connector, [DRAFT_DIALECT], seconds)
     wanted = ALL if draft else OFFICIAL
     return [revision.name for revision in reversed(wanted) if revision in found]
+
+
+def _is_complete(found: Found, connector: Connector) -> bool:
+    """Return whether the server has listed revisions of both eras, or nothing more can be known."""
+    has_both = not found.isdisjoint(HANDSHAKE) and any(one.stateless for one in found)
+    return has_both or not connector.target.can_reopen
 
 
 def _known_from(connector: Connector) -> Found:

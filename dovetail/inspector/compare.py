@@ -2,12 +2,12 @@
 
 Each revision has a connection of its own, and all of them run at the same time, so that one that
 hangs does not hold up the others. Results are compared as they were on the wire, with that of the
-newest revision that gave one. The comparison is for display: members of objects are matched by
-name, items of lists by their name or URI and otherwise by position.
+newest revision that gave one.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,45 +16,41 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from ..errors import DovetailError, ProtocolError
+from ..jsonrpc.messages import encode
+from ..limits import KIB
+from ..logs import get_logger
+from ..masking import mask_message, mask_text
+from ..ports import Direction, HttpExchange, Tap
+from .json_diff import JsonDifference, compare_json
 
 if TYPE_CHECKING:
     from .. import Client
-    from ..jsonrpc.messages import Id
-    from ..ports import AuthStep, Direction, HttpExchange, LostMessage
+
+log = get_logger("inspector")
 
 MakeClient = Callable[..., "Client"]
-"""Returns a client for the target. Called with the options `revision`, `tap` and `timeout`."""
-Params = Raw | Mapping[str, Any]
+"""Returns a client for the target. Called with `revision`, `tap`, `timeout` and `on_stderr`."""
 SECONDS = 30.0
 """How long the connection and the request in one revision may take."""
-MAX_DIFFERENCES = 1000
-"""The maximum number of differences that are reported for one revision."""
-MAX_SHOWN_BYTES = 64 * 1024
-NAMES = ("name", "uri", "uriTemplate")
-"""The members by which items of a list are matched."""
-ABSENT: Any = object()
+MAX_MESSAGES = 500
+"""How many messages of a connection are kept."""
+MAX_SHOWN_BYTES = 64 * KIB
+"""What is shown of a longer message."""
+STDERR_LINES = 20
+CALL_TOOL = "tools/call"
+ASKING = {"prompts/get", "resources/read"}
+"""Further methods during which the server may ask questions."""
 
 
-class JsonDifference(Struct, frozen=True, omit_defaults=True):
-    """A difference between two JSON values."""
-
-    kind: Literal["lost", "changed", "added"]
-    """Whether the value is only in the first, in both, or only in the second."""
-    path: str
-    """Where the value is, such as `$.tools[add].title`."""
-    before: str | None = None
-    """The first value, as JSON text."""
-    after: str | None = None
-    """The second value, as JSON text."""
-
-
-class ComparedMessage(Struct, frozen=True):
+class ComparedMessage(Struct, frozen=True, omit_defaults=True):
     """A message of the connection in one revision."""
 
-    direction: "Direction"
+    direction: Direction
     text: str
     bytes: int
     """Its size. A text over 64 KiB is cut."""
+    http: list[HttpExchange] = []
+    """The HTTP requests that carried it."""
 
 
 class ComparedError(Struct, frozen=True, omit_defaults=True):
@@ -69,12 +65,19 @@ class ComparedRevision(Struct, frozen=True, omit_defaults=True):
     """What happened in one revision."""
 
     revision: str
-    ms: float
+    status: Literal["running", "done", "error", "cancelled"]
+    ms: float | None = None
     """How long the request took, or the attempt to connect if that failed."""
-    messages: list[ComparedMessage]
+    messages: list[ComparedMessage] = []
+    left_out: int = 0
+    """How many further messages there were."""
     result: str | None = None
     """The result as JSON text, as the server sent it."""
     error: ComparedError | None = None
+    stderr: str | None = None
+    """What the server printed last, if there is an error."""
+    is_connected: bool = False
+    """Whether the server answered in this revision at all."""
     differences: list[JsonDifference] = []
     """How the result differs from that of the newest revision."""
 
@@ -88,146 +91,200 @@ class Comparison(Struct, frozen=True, omit_defaults=True):
     """The revision with which the others are compared; None if there is no result."""
 
 
-class ReplyTap:
-    """Keeps the messages of one connection, and finds the reply to a request."""
+class ComparedRequest(Struct, frozen=True):
+    """A request, and how long it may take in each revision."""
+
+    method: str
+    params: Raw = Raw(b"{}")
+    seconds: float = SECONDS
+
+
+class ReplyTap(Tap):
+    """Keeps the messages of one connection, and the last result of each method."""
 
     def __init__(self) -> None:
         self.messages: list[tuple[Direction, bytes]] = []
+        self.left_out = 0
+        self._exchanges: list[HttpExchange] = []
+        self._methods: dict[int | str, str] = {}
+        """The methods of the requests that have no reply yet, by id."""
+        self._results: dict[str, bytes] = {}
 
-    def message(self, direction: "Direction", data: bytes, at: float) -> None:
+    def message(self, direction: Direction, data: bytes, at: float) -> None:
         """Keep a message."""
-        self.messages.append((direction, data))
+        if len(self.messages) < MAX_MESSAGES:
+            self.messages.append((direction, data))
+        else:
+            self.left_out += 1
+        parts = _decode_parts(data)
+        if parts.id is None:
+            return
+        if direction == "to_server" and parts.method is not None:
+            self._methods[parts.id] = parts.method
+        elif direction == "to_client" and parts.method is None:
+            method = self._methods.pop(parts.id, "")
+            if parts.result:
+                self._results[method] = bytes(parts.result)
 
-    def exchange(self, exchange: "HttpExchange") -> None:
-        """Ignore an HTTP request."""
-
-    def auth_step(self, step: "AuthStep") -> None:
-        """Ignore a step of a login."""
-
-    def lost(self, lost: "LostMessage") -> None:
-        """Ignore a lost message."""
+    def exchange(self, exchange: HttpExchange) -> None:
+        """Keep an HTTP request that carried a message."""
+        if len(self._exchanges) < MAX_MESSAGES and exchange.method == "POST":
+            self._exchanges.append(exchange)
 
     def shown(self) -> list[ComparedMessage]:
-        """Return the messages as texts."""
-        return [
-            ComparedMessage(direction, data[:MAX_SHOWN_BYTES].decode(errors="replace"), len(data))
-            for direction, data in self.messages
-        ]
+        """Return the messages as texts, each with the HTTP requests that carried it."""
+        exchanges = list(self._exchanges)
+        return [self._show(direction, data, exchanges) for direction, data in self.messages]
 
-    def find_result(self, id: "Id") -> str | None:
-        """Return the result of the request with this id, as JSON text."""
-        for direction, data in reversed(self.messages):
-            try:
-                reply = msgspec.json.decode(data, type=_Reply)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                continue  # a batch, or not a message
-            if direction == "to_client" and reply.id == id and reply.method is None:
-                return bytes(reply.result).decode() or None
-        return None
+    def _show(
+        self, direction: Direction, data: bytes, exchanges: list[HttpExchange]
+    ) -> ComparedMessage:
+        carried: list[HttpExchange] = []
+        if exchanges and direction == "to_server":
+            parts = _decode_parts(data)
+            carried = [
+                one
+                for one in exchanges
+                if (one.message_id, one.message_method) == (parts.id, parts.method)
+            ]
+            if parts.id is None:  # notifications are told by their order
+                del carried[1:]
+            for one in carried:
+                exchanges.remove(one)
+        text = data[:MAX_SHOWN_BYTES].decode(errors="replace")
+        return ComparedMessage(direction, text, len(data), carried)
+
+    def find_result(self, method: str, result: Any) -> str | None:
+        """Return the result of a method as JSON text: as it was sent, unless the client put it
+        together from several replies."""
+        found = self._results.get("tasks/result")
+        if found is None and not any(name.startswith("tasks/") for name in self._results):
+            found = self._results.get(method)
+        elif found is None and result is not None:
+            found = encode(result)
+        return None if found is None else found.decode(errors="replace")
 
 
-class _Reply(Struct):
+class _ReplyParts(Struct):
     id: int | str | None = None
     method: str | None = None
     result: Raw = Raw()
 
 
+def _decode_parts(data: bytes) -> _ReplyParts:
+    try:
+        return msgspec.json.decode(data, type=_ReplyParts)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _ReplyParts()  # a batch, or not a message
+
+
 async def compare_revisions(
     make_client: MakeClient,
     revisions: Sequence[str],
-    method: str,
-    params: Params,
-    *,
-    seconds: float = SECONDS,
-) -> Comparison:
-    """Send one request in many revisions.
+    request: ComparedRequest,
+    on_outcome: Callable[[ComparedRevision], None],
+) -> None:
+    """Send one request in many revisions, and report each outcome as soon as it is known.
 
     Args:
         make_client: Returns a client for the target in a revision.
-        revisions: The revisions, newest first.
-        method: The method of the request.
-        params: Its params, as on the wire.
-        seconds: How long each revision may take.
+        revisions: The revisions.
+        request: The request.
+        on_outcome: Called once for each revision.
     """
-    found = await asyncio.gather(
-        *(_send(make_client, revision, method, params, seconds) for revision in revisions)
+    await asyncio.gather(
+        *(_send(make_client, revision, request, on_outcome) for revision in revisions)
     )
-    newest = next((one for one in found if one.result is not None), None)
-    if newest is None:
-        return Comparison(found)
-    return Comparison([_with_differences(newest, one) for one in found], newest.revision)
 
 
 async def _send(
-    make_client: MakeClient, revision: str, method: str, params: Params, seconds: float
-) -> ComparedRevision:
-    tap, error, began = ReplyTap(), None, monotonic()
-    ids: list[Id] = []
-    client = make_client(revision=revision, tap=tap, timeout=seconds)
+    make_client: MakeClient,
+    revision: str,
+    request: ComparedRequest,
+    on_outcome: Callable[[ComparedRevision], None],
+) -> None:
+    tap, stderr = ReplyTap(), deque[str](maxlen=STDERR_LINES)
+    began, is_connected = monotonic(), False
+    result, error = None, None
+    client = make_client(
+        revision=revision, tap=tap, timeout=request.seconds, on_stderr=stderr.append
+    )
     try:
-        async with asyncio.timeout(seconds):
-            await client.connect()
-            began = monotonic()
-            await client.relay(method, params, on_request_id=ids.append)
-    except TimeoutError:
-        error = ComparedError("TimedOut", f"There was no answer within {seconds:g} s.")
-    except DovetailError as problem:
-        code = problem.code if isinstance(problem, ProtocolError) else None
-        error = ComparedError(type(problem).__name__, str(problem), code)
+        try:
+            async with asyncio.timeout(request.seconds):
+                await client.connect()
+                is_connected, began = True, monotonic()
+                result = await _request(client, request)
+        except Exception as problem:
+            error = _describe(problem, request.seconds)
+        outcome = ComparedRevision(
+            revision,
+            "done" if error is None else "error",
+            ms=round((monotonic() - began) * 1000, 1),
+            messages=tap.shown(),
+            left_out=tap.left_out,
+            result=tap.find_result(request.method, result),
+            error=error,
+            stderr=None if error is None else "\n".join(stderr) or None,
+            is_connected=is_connected,
+        )
+        on_outcome(outcome)
     finally:
-        ms = round((monotonic() - began) * 1000, 1)
         await client.close()
-    result = tap.find_result(ids[-1]) if ids else None
-    return ComparedRevision(revision, ms, tap.shown(), result, error)
 
 
-def _with_differences(newest: ComparedRevision, other: ComparedRevision) -> ComparedRevision:
-    if other is newest or newest.result is None or other.result is None:
-        return other
-    return replace(other, differences=compare_json(newest.result, other.result))
+async def _request(client: "Client", request: ComparedRequest) -> Any:
+    """Send a request. The server's questions are answered, so that results can be compared."""
+    fields = msgspec.json.decode(request.params, type=dict[str, Raw])
+    if request.method in ASKING:
+        return await client.request(request.method, fields, fresh=True)
+    if request.method != CALL_TOOL or "name" not in fields:
+        return await client.relay(request.method, request.params)
+    return await client.call_tool(
+        msgspec.json.decode(fields["name"]),
+        fields.get("arguments"),
+        meta=msgspec.json.decode(fields.get("_meta", b"null")),
+        raise_on_error=False,
+    )
 
 
-def compare_json(before: str, after: str) -> list[JsonDifference]:
-    """Return the differences between two JSON texts.
+def _describe(problem: Exception, seconds: float) -> ComparedError:
+    if isinstance(problem, TimeoutError):
+        return ComparedError("TimedOut", f"There was no answer within {seconds:g} s.")
+    if not isinstance(problem, DovetailError):
+        log.error("The comparison failed", exc_info=problem)
+    code = problem.code if isinstance(problem, ProtocolError) else None
+    return ComparedError(type(problem).__name__, str(problem) or type(problem).__name__, code)
+
+
+def add_differences(outcomes: Sequence[ComparedRevision], *, mask: bool) -> Comparison:
+    """Return a comparison with the result of the newest revision that has one.
 
     Args:
-        before: The first text.
-        after: The second text.
+        outcomes: What happened in each revision, newest first.
+        mask: Whether credentials are masked.
     """
-    found = _differences("$", msgspec.json.decode(before), msgspec.json.decode(after))
-    return [difference for difference, _ in zip(found, range(MAX_DIFFERENCES), strict=False)]
+    newest = next((one for one in outcomes if one.result is not None), None)
+    found: list[ComparedRevision] = []
+    for one in outcomes:
+        if newest is not None and one is not newest and one.result is not None:
+            assert newest.result is not None
+            differences = compare_json(newest.result, one.result, mask=mask)
+            one = replace(one, differences=differences)
+        found.append(_mask(one) if mask else one)
+    return Comparison(found, None if newest is None else newest.revision)
 
 
-def _differences(path: str, before: Any, after: Any) -> Iterator[JsonDifference]:
-    if before is ABSENT:
-        yield JsonDifference("added", path, after=_to_text(after))
-    elif after is ABSENT:
-        yield JsonDifference("lost", path, before=_to_text(before))
-    elif isinstance(before, dict | list) and type(before) is type(after):
-        ours, theirs = _by_step(before, after)
-        for step in {**ours, **theirs}:
-            yield from _differences(path + step, ours.get(step, ABSENT), theirs.get(step, ABSENT))
-    elif before != after or isinstance(before, bool) != isinstance(after, bool):
-        yield JsonDifference("changed", path, _to_text(before), _to_text(after))
+def _mask(one: ComparedRevision) -> ComparedRevision:
+    error = one.error and replace(one.error, message=mask_text(one.error.message))
+    return replace(
+        one,
+        messages=[replace(message, text=_mask_json(message.text)) for message in one.messages],
+        result=None if one.result is None else _mask_json(one.result),
+        error=error,
+        stderr=None if one.stderr is None else mask_text(one.stderr),
+    )
 
 
-def _by_step(*values: Any) -> list[dict[str, Any]]:
-    """Return the members of objects, or the items of lists, by the step that leads to each."""
-    if isinstance(values[0], dict):
-        return [{_member_step(name): item for name, item in one.items()} for one in values]
-    for name in NAMES:
-        keyed = [
-            {f"[{item[name]}]": item for item in items if isinstance(item, dict) and name in item}
-            for items in values
-        ]
-        if [len(items) for items in values] == [len(items) for items in keyed]:
-            return keyed
-    return [{f"[{index}]": item for index, item in enumerate(items)} for items in values]
-
-
-def _member_step(name: str) -> str:
-    return f".{name}" if name.isidentifier() else f"[{_to_text(name)}]"
-
-
-def _to_text(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+def _mask_json(text: str) -> str:
+    return mask_message(text.encode(errors="replace")).decode(errors="replace")

@@ -101,6 +101,7 @@ class Session:
             self._on_open()
             await self.read_lists()
             await self._state.subscriptions.restore(self.client)
+            await self._state.revisions.read_listed(self.client)
         except DovetailError as problem:
             self._fail(problem)
         except Exception as problem:
@@ -130,16 +131,23 @@ class Session:
         return settings.make_client(
             **revision,
             tap=tap,
-            limits=LIMITS,
-            cache=False,
-            validate="off",
-            on_elicit=self._on_elicit,
-            on_sample=_declaring_all(self._on_sample),
-            roots=self.on_roots,
-            on_log=self._on_log,
-            on_progress=_ignore,  # so that servers report progress
             on_stderr=self._on_stderr,
+            **self.client_options() | {"on_log": self._on_log},
         )
+
+    def client_options(self) -> dict[str, Any]:
+        """Return the options of every client for this target: nothing is hidden, and the page
+        answers the server's questions."""
+        return {
+            "limits": LIMITS,
+            "cache": False,
+            "validate": "off",
+            "on_elicit": self._on_elicit,
+            "on_sample": _declaring_all(self._on_sample),
+            "roots": self.on_roots,
+            "on_log": _ignore,  # so that servers send log messages
+            "on_progress": _ignore,  # so that servers report progress
+        }
 
     def _watch(self, client: Client) -> None:
         client.on_change("state", self._on_state)

@@ -16,9 +16,10 @@ from ..errors import DovetailError
 from ..mcplog import Recording
 from ..ports import Tap
 from ..protocol.utilities import Level
-from ..revisions import OFFICIAL
 from .calls import Calls, SendCall
+from .comparisons import Comparisons
 from .events import EventBuffer
+from .known_revisions import KnownRevisions
 from .lists import LISTS, Lists
 from .questions import Questions
 from .recorder import SessionRecorder
@@ -71,6 +72,8 @@ class InspectorState:
         self.calls = Calls(self.events)
         self.questions = Questions(self.events, self.calls)
         self.task_board = TaskBoard(self.events, self._cancel_task)
+        self.comparisons = Comparisons(self)
+        self.revisions = KnownRevisions(self)
         self.tasks = TaskSet()
         """Work in the background, which `close` cancels."""
         self.recorders: list[Tap] = []
@@ -199,7 +202,8 @@ class InspectorState:
             "n": self.events.last,
             "target": self.settings.target,
             "state": self.status,
-            "revisions": [revision.name for revision in reversed(OFFICIAL)],
+            "revisions": self.revisions.names,
+            "comparison": self.comparisons.fields(),
             "lists": self.list_texts(),
             "failures": self.failures,
             "calls": [record.fields() for record in self.calls.records.values()],

@@ -103,7 +103,10 @@ class EventTap(Tap):
         """Add an `http` event."""
         for other in self._others:
             other.exchange(exchange)
-        self._events.add("http", connection=self.connection, **_to_fields(exchange))
+        fields = _to_fields(exchange)
+        if exchange.message_id is not None:
+            fields["message_id"] = msgspec.json.encode(exchange.message_id).decode()
+        self._events.add("http", connection=self.connection, **fields)
 
     def auth_step(self, step: AuthStep) -> None:
         """Add an `auth` event."""

@@ -116,6 +116,11 @@ async def test_over_http_a_tap_sees_every_request(talk: Talk) -> None:
     posts = [one for one in tape.exchanges if one.method == "POST" and (one.status or 500) < 300]
     assert len(posts) == len(tape.messages("client"))
     assert all(one.response_headers for one in posts)
+    carried = Counter((one.message_id, one.message_method) for one in posts)
+    sent = Counter((one.get("id"), one.get("method")) for one in tape.messages("client"))
+    assert carried == sent, "each request names the message that it carried"
+    others = [one for one in tape.exchanges if one.method != "POST"]
+    assert not any(one.message_id or one.message_method for one in others)
 
 
 @pytest.mark.parametrize("scheme", ["http", "ws"])

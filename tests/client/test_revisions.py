@@ -100,6 +100,20 @@ async def test_a_server_that_lists_its_revisions_is_not_started_again(tmp_path: 
         assert (tmp_path / "served.starts").read_text() == "x"
 
 
+@pytest.mark.parametrize(
+    ("revisions", "expected"),
+    [(None, ALL), (ALL[:1], []), (ALL[1:], [])],
+    ids=["all", "newest", "old"],
+)
+async def test_without_probing_only_a_complete_list_is_known(
+    tmp_path: Path, revisions: list[str] | None, expected: list[str]
+) -> None:
+    async with target("stdio", tmp_path, revisions) as where, Client(where) as client:
+        assert await client.revisions(probe=False) == expected
+        assert (tmp_path / "served.starts").read_text() == "x", "nothing was started"
+    assert await Client(Server("s")).revisions(probe=False) == [], "it is not connected"
+
+
 @pytest.mark.parametrize("transport", ["memory", "http", "websocket", "stdio"])
 async def test_the_draft_dialect_is_named_only_if_it_is_asked_for(
     transport: str, tmp_path: Path

@@ -66,13 +66,19 @@ class Inspecting:
 
 @asynccontextmanager
 async def inspecting(
-    target: Any, *, wait: bool = True, roots: tuple[Path, ...] = (), **options: Any
+    target: Any,
+    *,
+    wait: bool = True,
+    roots: tuple[Path, ...] = (),
+    show_secrets: bool = False,
+    **options: Any,
 ) -> AsyncIterator[Inspecting]:
     """Inspect a target, once its lists have been read."""
     settings = InspectorSettings(
         target="target",
         make_client=lambda **more: Client(target, **{**options, **more}),
         roots=roots,
+        show_secrets=show_secrets,
     )
     state = InspectorState(settings)
     state.open()

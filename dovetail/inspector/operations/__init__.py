@@ -3,6 +3,7 @@
 from . import (  # noqa: F401
     calls,
     checks,
+    compare,
     connection,
     export,
     features,

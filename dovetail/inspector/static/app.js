@@ -42,15 +42,25 @@ function Status() {
   return html`<span class=${`status ${tone}`} title=${message || words}>${words}</span>`;
 }
 
+let hasAsked = false; // in which revisions the server answers, if it does not list them
+
+function findRevisions() {
+  if (!hasAsked && store.state.value.status === "open") store.run("find_revisions", {});
+  hasAsked = store.state.value.status === "open";
+}
+
 function Revision() {
   const { revision, chosen } = store.state.value;
-  const known = store.revisions.value;
-  if (!known.length || store.isRecording.value) return html`<span class="fact">${revision}</span>`;
+  const current = chosen ?? revision;
+  const answered = store.revisions.value;
+  if (!answered.length || store.isRecording.value)
+    return html`<span class="fact">${revision}</span>`;
+  const known = !current || answered.includes(current) ? answered : [current, ...answered];
   const choose = (event) =>
     store.run("open", event.target.value ? { revision: event.target.value } : {});
   return html`<label class="fact">
     <span class="sr">Protocol revision</span>
-    <select value=${chosen ?? revision ?? ""} onChange=${choose}>
+    <select value=${current ?? ""} onFocus=${findRevisions} onChange=${choose}>
       ${known.map((one) => html`<option value=${one}>${one}</option>`)}
     </select>
   </label>`;

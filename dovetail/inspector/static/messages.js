@@ -60,18 +60,27 @@ on("http", (event) => {
   touch();
 });
 
-/** Return the HTTP request that carried a message, or whose reply did. */
-export function findExchange(row) {
-  const sent = row.request ?? row;
-  if (sent.direction !== "to_server") return undefined;
-  const near = exchanges.filter(
-    (one) => one.connection === sent.connection && one.method === "POST",
-  );
-  const distance = (one) => Math.abs(one.started - sent.at);
-  return near.reduce(
-    (best, one) => (best && distance(best) <= distance(one) ? best : one),
-    undefined,
-  );
+/**
+ * Return the HTTP requests that carried a message, or the request that it answers: several, if it
+ * was sent again. Notifications have no id, so those of the same method are told by their order.
+ */
+export function findExchanges(row) {
+  const sent = row.direction === "to_server" ? row : (row.request ?? row);
+  if (sent.direction !== "to_server") return [];
+  const method = sent.kind === "reply" ? undefined : sent.method;
+  const found = exchanges
+    .filter((one) => one.connection === sent.connection)
+    .filter((one) => one.message_id === sent.id && one.message_method === method)
+    .sort((one, other) => one.started - other.started);
+  if (sent.kind !== "notification") return found;
+  const isAlike = (one) =>
+    one.kind === "notification" &&
+    one.method === method &&
+    one.connection === sent.connection &&
+    one.direction === sent.direction;
+  const alike = rows.filter(isAlike);
+  const kept = found.filter((one) => one.started >= alike[0].at);
+  return kept.slice(alike.indexOf(sent), alike.indexOf(sent) + 1);
 }
 
 function readTerm(term) {

@@ -3,7 +3,6 @@
 With `DOVETAIL_PICTURES=1` (`make pictures`), the pictures of the guide are made again.
 """
 
-import os
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,8 @@ import pytest
 from tests.browser import Page
 
 from .harness import SERVER, inspected
+from .pictures import MAX_PICTURE_BYTES, PICTURES, take_picture
 
-PICTURES = Path(__file__).parents[3] / "docs" / "pictures"
-MAX_PICTURE_BYTES = 120_000
 SUBTRACT = '''
 
 @server.tool
@@ -35,15 +33,6 @@ def save(path: Path, text: str) -> None:
 async def text(page: Page, words: str) -> None:
     """Wait until the page shows some words."""
     await page.until(f"document.body.innerText.includes({words!r})")
-
-
-async def take_picture(page: Page, name: str) -> None:
-    if os.environ.get("DOVETAIL_PICTURES"):
-        PICTURES.mkdir(exist_ok=True)
-        await page.use_scheme("light")
-        path = PICTURES / f"{name}.png"
-        await page.screenshot(path)
-        assert path.stat().st_size < MAX_PICTURE_BYTES
 
 
 async def test_a_form_stays_filled_in_over_a_restart_that_says_what_changed(server: Path) -> None:

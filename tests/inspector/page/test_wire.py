@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
+from dovetail import Server
 from dovetail.mcplog import read_mcplog
+from tests.behaviour.web import on_a_port
 
 from .actions import call, choose, has, open_tool
 from .harness import inspected
@@ -117,3 +121,35 @@ async def test_a_request_is_exported_in_each_form(tmp_path: Path) -> None:
             assert await page.until(has(words, ".detail")), form
         await choose(page, ".detail select", "pytest")
         await page.until(has("assert result.text", ".detail"))
+
+
+@pytest.mark.parametrize("revision", ["2026-07-28", "2025-06-18"])
+async def test_a_message_is_joined_to_the_http_request_that_carried_it(
+    tmp_path: Path, revision: str
+) -> None:
+    server = Server("web")
+
+    @server.tool
+    def hello() -> str:
+        return "hello"
+
+    async with (
+        on_a_port(server.asgi(path="/mcp")) as address,
+        inspected(f"http://{address}/mcp", "--revision", revision, folder=tmp_path) as page,
+    ):
+        await open_tool(page, "hello")
+        await call(page)
+        joined = await page.says(
+            """import("/static/messages.js").then(({ rows, findExchanges }) => rows
+              .filter((row) => row.direction === "to_server")
+              .map((row) => [row.id ?? null, row.method, findExchanges(row).map((one) =>
+                [one.message_id ?? null, one.message_method])]))"""
+        )
+        assert len(joined) >= 3
+        assert all(found == [[id, method]] for id, method, found in joined), joined
+        await page.fill(".wire input[type=search]", "method:tools/call to:server")
+        await page.click(".wire .row")
+        await page.click(".detail summary", text="HTTP 200")
+        name = "mcp-method" if revision == "2026-07-28" else "mcp-protocol-version"
+        shown = await page.until("document.querySelector('.detail .headers')?.innerText")
+        assert name in shown.lower() and "protocol" in shown

@@ -65,17 +65,20 @@ function Node({ name, value, depth, isOpen }) {
     }`;
 }
 
+/** Whether the protocol, and not the author, put a key there: these keys of `_meta`. */
+const isOfProtocol = (name) =>
+  typeof name === "string" &&
+  (name === "progressToken" || name.startsWith("io.modelcontextprotocol/"));
+
+/** A word for what the protocol adds to messages and headers. */
+export const ProtocolMark = () => html`<span class="tag">protocol</span>`;
+
 const Key = ({ name }) =>
-  html`<span class="json-key"
-      ><${Text} max=${200}>${typeof name === "string" ? name : `${name}`}<//></span
-    >${": "}`;
+  html`<span class="json-key"><${Text} max=${200}>${String(name)}<//></span
+    >${isOfProtocol(name) && html` <${ProtocolMark} />`}${": "}`;
 
 function Member({ name, value, depth }) {
-  const isEra =
-    name === "_meta" || (typeof name === "string" && name.startsWith("io.modelcontextprotocol/"));
-  return html`<li
-    class=${classes(isEra && "era")}
-    title=${isEra ? "added by the protocol" : undefined}>
+  return html`<li class=${classes(isOfProtocol(name) && "era")}>
     ${
       isNested(value)
         ? html`<${Node} name=${name} value=${value} depth=${depth} />`

@@ -39,6 +39,7 @@ const PANELS = [
     load: () => import("./questions.js"),
     badge: () => questions.value.length || undefined,
   },
+  { id: "compare", title: "Compare", load: () => import("./compare.js") },
   {
     id: "tasks",
     title: "Tasks",

@@ -132,6 +132,10 @@ function Prompt({ prompt }) {
         onClick=${() => run("prompt", { name, arguments: filled(values) })}>
         Get <kbd>c</kbd>
       </button>
+      <button
+        onClick=${() => openPanel("compare", { method: "prompts/get", params: JSON.stringify({ name, arguments: filled(values) }) })}>
+        Compare revisions
+      </button>
     </div>
     ${done && html`<${CallResult} call=${done} show=${Messages} onCancel=${() => run("cancel", { call: done.call })} />`}
   </article>`;

@@ -112,6 +112,10 @@ function Reading({ uri }) {
         onClick=${() => store.run("read", { uri })}>
         ${isChanged && read ? "Read again" : "Read"} <kbd>c</kbd>
       </button>
+      <button
+        onClick=${() => store.openPanel("compare", { method: "resources/read", params: JSON.stringify({ uri }) })}>
+        Compare revisions
+      </button>
       <button aria-pressed=${isSubscribed} disabled=${!isOpen} onClick=${toggle}>
         ${isSubscribed ? "Unsubscribe" : "Subscribe"}
       </button>

@@ -25,7 +25,8 @@ const options = signal({}); // tool -> {timeout, meta, task}
 
 const own = (object, key) => (Object.hasOwn(object, key) ? object[key] : undefined);
 const draftKey = (tool) => `dovetail.draft.${tool}`;
-const draftOf = (tool) =>
+/** What the form of a tool holds. */
+export const draftOf = (tool) =>
   Object.hasOwn(drafts.value, tool)
     ? drafts.value[tool]
     : read(sessionStorage.getItem(draftKey(tool)) ?? "");
@@ -195,6 +196,12 @@ async function call(tool, value, chosen) {
   await run("call", fields);
 }
 
+const compare = (name, value) =>
+  openPanel("compare", {
+    method: "tools/call",
+    params: print(new Map([["name", name], ["arguments", value ?? new Map()]])), // prettier-ignore
+  });
+
 const lastCallOf = (tool) =>
   [...calls.value.values()].findLast((one) => one.method === "tools/call" && one.name === tool);
 
@@ -231,6 +238,9 @@ function Tool({ tool }) {
         Call <kbd>c</kbd>
       </button>
       <${Save} tool=${tool.name} value=${value} disabled=${Boolean(draft)} />
+      <button disabled=${Boolean(draft)} onClick=${() => compare(tool.name, value)}>
+        Compare revisions
+      </button>
       ${draft && html`<span class="error">${draft.message}</span>`}
     </div>
     ${done && html`<${CallResult} call=${done} onCancel=${() => run("cancel", { call: done.call })} />`}

@@ -1,10 +1,10 @@
 /** The wire: one line per message, always visible, and the message that is open. */
 import { classes, html, signal, useEffect, useMemo, useState } from "../html.js";
 import { post } from "../api.js";
-import { isRecording, run, snapshot } from "../store.js";
-import { findExchange, readFilter, rows, touch, version } from "../messages.js";
+import { isRecording, openPanel, run, snapshot } from "../store.js";
+import { findExchanges, readFilter, rows, touch, version } from "../messages.js";
 import { Diff } from "../components/diff.js";
-import { JsonBlock, tryParse } from "../components/json.js";
+import { JsonBlock, ProtocolMark, tryParse } from "../components/json.js";
 import { JsonEditor } from "../components/json_editor.js";
 import { Draft, parse, print } from "../components/json_text.js";
 import { formatBytes, formatMs } from "../components/result.js";
@@ -105,7 +105,8 @@ function Editor({ row, close }) {
   </div>`;
 }
 
-function HttpHead({ exchange }) {
+/** The head of an HTTP request and of its response. */
+export function HttpHead({ exchange }) {
   const headers = (sent) => (Array.isArray(sent) ? sent : Object.entries(sent ?? {}));
   const table = (title, sent) =>
     html`<h4>${title}</h4>
@@ -113,7 +114,7 @@ function HttpHead({ exchange }) {
         ${headers(sent).map(
           ([name, value]) =>
             html`<dt class=${classes(/^mcp-/i.test(name) && "era")}>
-                <${Text} max=${100}>${name}<//>
+                <${Text} max=${100}>${name}<//>${/^mcp-/i.test(name) && html` <${ProtocolMark} />`}
               </dt>
               <dd><${Text} max=${500}>${value}<//></dd>`,
         )}
@@ -146,7 +147,7 @@ function Detail({ row }) {
     request.method !== undefined &&
     request.direction === "to_server" &&
     !request.more;
-  const exchange = findExchange(row);
+  const exchanges = findExchanges(row);
   const other = rows.find((one) => one.isPinned && one !== row);
   const again = () =>
     run("send", { method: request.method, params: print(paramsOf(request.text)) });
@@ -154,6 +155,8 @@ function Detail({ row }) {
     row.isPinned = !row.isPinned;
     touch();
   };
+  const compare = () =>
+    openPanel("compare", { method: request.method, params: print(paramsOf(request.text)) });
   const toggle = (name) => () => setMode(mode === name ? "" : name);
   const openExport = async () => {
     exports.value ??= await import("../components/export.js");
@@ -166,6 +169,7 @@ function Detail({ row }) {
       ${canSend && html`<button class="quiet" data-key="r" onClick=${again}>Send again <kbd>r</kbd></button>`}
       ${canSend && html`<button class="quiet" data-key="e" aria-expanded=${mode === "edit"} onClick=${toggle("edit")}>Edit and send <kbd>e</kbd></button>`}
       <button class="quiet" aria-expanded=${mode === "export"} onClick=${openExport}>Export</button>
+      ${canSend && html`<button class="quiet" onClick=${compare}>Compare</button>`}
       <button class="quiet" aria-pressed=${row.isPinned} onClick=${pin}>Pin</button>
       ${other && html`<button class="quiet" aria-pressed=${mode === "diff"} onClick=${toggle("diff")}>Diff with pinned</button>`}
       <${Copy} text=${() => wholeText(row)} />
@@ -182,7 +186,7 @@ function Detail({ row }) {
       ${mode === "diff" && other && html`<${Diff} before=${pretty(other)} after=${pretty(row)} />`}
       ${mode !== "diff" && html`<${Message} key=${request.n} title=${request.kind === "request" ? "Request" : "Message"} row=${request} />`}
       ${mode !== "diff" && reply && reply !== request && html`<${Message} key=${reply.n} title="Reply" row=${reply} />`}
-      ${exchange && html`<${HttpHead} exchange=${exchange} />`}
+      ${exchanges.map((one) => html`<${HttpHead} key=${one.n} exchange=${one} />`)}
     </div>
   </section>`;
 }

@@ -10,6 +10,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ....jsonrpc.messages import Id
 from ....masking import mask_headers, mask_text, mask_url
 from ....ports import HttpExchange, Tap
 from ....text import one_line
@@ -22,6 +27,23 @@ if TYPE_CHECKING:
 CANCELLED = "the client closed the connection before a response arrived"
 
 
+class _CarriedMessage(Struct):
+    """What identifies the message in the body of a request."""
+
+    id: Id | None = None
+    method: str | None = None
+
+
+_decode = msgspec.json.Decoder(_CarriedMessage).decode
+
+
+def _find_message(body: bytes | None) -> _CarriedMessage:
+    try:
+        return _decode(body or b"{}")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _CarriedMessage()  # a batch, or not a message
+
+
 def tap_client(client: "HttpClient", tap: Tap) -> "HttpClient":
     """Return an HTTP client that reports its requests to a tap."""
     if hasattr(client, "begin"):
@@ -32,8 +54,16 @@ def tap_client(client: "HttpClient", tap: Tap) -> "HttpClient":
 class ExchangeReport:
     """The report of one request, which begins now."""
 
-    def __init__(self, tap: Tap, method: str, url: str, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        tap: Tap,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+    ) -> None:
         self._tap, self._method, self._url, self._headers = tap, method, url, headers
+        self._body = body
         self._started = time.time()
         self._is_done = False
 
@@ -50,12 +80,15 @@ class ExchangeReport:
         if self._is_done:
             return
         self._is_done = True
+        message = _find_message(self._body)
         exchange = HttpExchange(
             method=self._method,
             url=self._url,
             request_headers=self._headers,
             started=self._started,
             ended=time.time(),
+            message_id=message.id,
+            message_method=message.method,
             **outcome,
         )
         self._tap.exchange(exchange if _shows_secrets(self._tap) else _mask(exchange))
@@ -66,14 +99,11 @@ def _shows_secrets(tap: Tap) -> bool:
 
 
 def _mask(exchange: HttpExchange) -> HttpExchange:
-    return HttpExchange(
-        method=exchange.method,
+    return replace(
+        exchange,
         url=mask_url(exchange.url),
         request_headers=mask_headers(exchange.request_headers),
-        status=exchange.status,
         response_headers=mask_headers(exchange.response_headers),
-        started=exchange.started,
-        ended=exchange.ended,
         error=exchange.error and mask_text(exchange.error),
     )
 
@@ -88,7 +118,7 @@ class _TappedClient:
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, shown: str
     ) -> "ResponseStream":
         """Send a request, and report it."""
-        report = ExchangeReport(self._tap, method, url, headers)
+        report = ExchangeReport(self._tap, method, url, headers, body)
         try:
             response = await self._client.request(method, url, headers, body, shown)
         except BaseException as problem:
@@ -117,7 +147,7 @@ class _TappedHttp1Client(_TappedClient):
         self, post: "PreparedPost", body: bytes, on_change: "OnChange"
     ) -> "Http1Response | None":
         """Send a small POST on an idle connection, and report it when its response begins."""
-        report = ExchangeReport(self._tap, "POST", post.url, post.headers)
+        report = ExchangeReport(self._tap, "POST", post.url, post.headers, body)
         response = self._http1.begin(post, body, partial(_on_change, report, on_change))
         if response is not None:
             close = response.close

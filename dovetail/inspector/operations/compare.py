@@ -1,0 +1,70 @@
+"""Operations that compare: one request in many revisions, and two texts."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from ...revisions import BY_NAME
+from ..compare import SECONDS, ComparedRequest, Comparison
+from ..json_diff import compare_json
+from ..json_text import parse_json, raw_object
+from ..refusal import Refused
+from ..state import InspectorState
+from .registry import operation
+
+MAX_SECONDS = 600.0
+
+
+@operation
+async def compare(
+    state: InspectorState,
+    *,
+    method: str,
+    params: str = "{}",
+    revisions: list[str] | None = None,
+    timeout: float = SECONDS,
+) -> dict[str, Any]:
+    """Send one request in many revisions, each on a connection of its own. `changed` events tell
+    when outcomes are known."""
+    chosen = state.revisions.names if revisions is None else list(dict.fromkeys(revisions))
+    if unknown := [name for name in chosen if name not in BY_NAME]:
+        raise Refused(f"{unknown[0]!r} is not a revision.", f"Use one of {', '.join(BY_NAME)}.")
+    if not chosen or not method:
+        raise Refused("Choose a method and at least one revision.")
+    if not 0 < timeout <= MAX_SECONDS:
+        raise Refused(f"timeout must be between 0 and {MAX_SECONDS:g} seconds.")
+    newest_first = sorted(chosen, key=list(BY_NAME).index, reverse=True)
+    request = ComparedRequest(method, raw_object(params), timeout)
+    return state.comparisons.start(request, newest_first).fields()
+
+
+@operation
+async def comparison(state: InspectorState) -> Comparison:
+    """Return what is known of the comparison that runs, or of the last one."""
+    return await state.comparisons.read()
+
+
+@operation
+async def cancel_compare(state: InspectorState) -> None:
+    """Cancel the comparison that runs."""
+    state.comparisons.cancel()
+
+
+@operation
+async def diff(state: InspectorState, *, before: str, after: str) -> dict[str, Any]:
+    """Return the differences between two JSON texts."""
+    for text in (before, after):
+        parse_json(text)
+    mask = not state.settings.show_secrets
+    try:
+        found = await asyncio.to_thread(compare_json, before, after, mask=mask)
+    except (msgspec.DecodeError, UnicodeEncodeError) as problem:
+        raise Refused(f"This is not valid JSON: {problem}") from None
+    return {"differences": found}
+
+
+@operation
+async def find_revisions(state: InspectorState) -> None:
+    """Find out in which revisions the server answers. A `changed` event tells the result."""
+    state.revisions.find()

@@ -1,0 +1,19 @@
+"""The pictures of the guide, which tests of the page take (`make pictures`)."""
+
+import os
+from pathlib import Path
+
+from tests.browser import Page
+
+PICTURES = Path(__file__).parents[3] / "docs" / "pictures"
+MAX_PICTURE_BYTES = 120_000
+
+
+async def take_picture(page: Page, name: str) -> None:
+    """Save what the page shows, if pictures are to be made."""
+    if os.environ.get("DOVETAIL_PICTURES"):
+        PICTURES.mkdir(exist_ok=True)
+        await page.use_scheme("light")
+        path = PICTURES / f"{name}.png"
+        await page.screenshot(path)
+        assert path.stat().st_size < MAX_PICTURE_BYTES
