@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .. import Client
     from ..auth import OAuth
     from ..config import ServerConfig
+    from ..inspector.login import LoginTarget
 
 SECRET = "DOVETAIL_CLIENT_SECRET"
 """The environment variable for the client secret. Unlike an option, it is not in process lists."""
@@ -57,19 +58,9 @@ def add_login_arguments(parser: ArgumentParser) -> None:
 
 def log_in(options: Namespace) -> None:
     from ..auth import LoopbackBrowser
-    from ..auth.urls import is_confidential
 
     name, config = _find_login_target(options)
-    if not is_confidential(name):
-        raise ConfigError(
-            f"{name}: logging in requires an https URL, unless the server is on localhost"
-        )
-    is_token = isinstance(config.auth, str) and config.auth != "oauth"
-    if is_token or getattr(config.auth, "is_for_program", False):
-        has = "a token" if is_token else "client credentials"
-        raise ConfigError(
-            f"{options.target} already has {has} for this server, so you do not need to log in"
-        )
+    _check_can_log_in(options, name, config)
     scopes = " ".join(options.scope).split()
     browser_used = False
 
@@ -108,6 +99,40 @@ def log_in(options: Namespace) -> None:
     fresh = options.force or any(settings.values())  # the saved login was made without these
     options.auth = make_oauth(config, browser, **settings, fresh=fresh)
     run_session(ask, show, options)
+
+
+def _check_can_log_in(options: Namespace, name: str, config: "ServerConfig") -> None:
+    from ..auth.urls import is_confidential
+
+    if not is_confidential(name):
+        raise ConfigError(
+            f"{name}: logging in requires an https URL, unless the server is on localhost"
+        )
+    is_token = isinstance(config.auth, str) and config.auth != "oauth"
+    if is_token or getattr(config.auth, "is_for_program", False):
+        has = "a token" if is_token else "client credentials"
+        raise ConfigError(
+            f"{options.target} already has {has} for this server, so you do not need to log in"
+        )
+
+
+def find_inspector_login(options: Namespace) -> "LoginTarget | str":
+    """Return how the inspector logs in to the target, or why it cannot."""
+    from ..inspector.login import NO_LOGIN, LoginTarget
+
+    if find_server_config(options) is None:
+        return NO_LOGIN
+    try:
+        name, config = _find_login_target(options)
+        _check_can_log_in(options, name, config)
+    except ConfigError as problem:
+        return str(problem)
+    if "authorization" in map(str.lower, {*dict(options.header), *config.headers}):
+        return "You configured an Authorization header for this server, which replaces a login."
+    return LoginTarget(
+        make_credentials=lambda browser: make_oauth(config, browser, fresh=True),
+        describe=lambda: _describe_login(name),
+    )
 
 
 def log_out(options: Namespace) -> None:

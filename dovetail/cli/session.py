@@ -92,7 +92,8 @@ def make_client(options: Namespace, **more: Any) -> "Client":
         **more,
     }
     try:
-        given["auth"] = options.auth if hasattr(options, "auth") else _saved_auth(options)
+        if "auth" not in given:
+            given["auth"] = options.auth if hasattr(options, "auth") else _saved_auth(options)
         return Client(parse_target(options), **given)
     except DovetailError as error:  # nothing was started yet, so the command line is wrong
         raise ConfigError(str(error)) from error

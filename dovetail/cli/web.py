@@ -147,6 +147,7 @@ def _check_host(options: Namespace) -> str:
 
 def _make_settings(options: Namespace, connect: "Callable[..., Any]") -> "InspectorSettings":
     from ..inspector.state import InspectorSettings
+    from .login import find_inspector_login
 
     roots = tuple(Path(root).resolve() for root in options.root or ())
     for root in roots:
@@ -159,6 +160,7 @@ def _make_settings(options: Namespace, connect: "Callable[..., Any]") -> "Inspec
         server=options.server,
         roots=roots,
         show_secrets=options.show_secrets,
+        login=find_inspector_login(options),
         on_stderr=(lambda line: print_error(f"server: {line}")) if options.verbose else None,
         on_notice=print_error,
         record_to=None if options.record is None else Path(options.record),

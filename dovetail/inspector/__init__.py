@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .access import AccessPolicy
     from .state import InspectorSettings, InspectorState
+    from .view_listener import ViewListener
 
 TOKEN_BYTES = 24
 Background = Callable[["InspectorState"], Coroutine[Any, Any, None]]
@@ -43,17 +44,35 @@ def serve(
     from .files import load_files
     from .recorded import make_state
 
-    files = load_files()
+    views = open_view_listener(host)
+    files = load_files() if views is None else load_files(frames=views.origin)
     state = make_state(settings)
     policy = make_policy(host, listening.getsockname()[1], secrets.token_urlsafe(TOKEN_BYTES))
+    if views is not None:
+        state.apps.use(views, page_url(policy).partition("/#")[0])
 
     def open() -> None:
         state.start()
+        if views is not None:
+            state.tasks.start(views.start())
         if background is not None:
             state.tasks.start(background(state))
         on_ready(page_url(policy))
 
     run_plain_app(PlainApp(InspectorApp(state, policy, files), open, state.close), listening)
+
+
+def open_view_listener(host: str) -> "ViewListener | None":
+    """Return the listener for the views of apps, or None if there are none, because a browser on
+    another machine would look for `localhost` there.
+
+    Args:
+        host: The host that the page is bound to.
+    """
+    from ..net import is_loopback
+    from .view_listener import ViewListener
+
+    return ViewListener() if is_loopback(host) else None
 
 
 def make_policy(host: str, port: int, token: str) -> "AccessPolicy":

@@ -45,7 +45,7 @@ CHANGE_SECONDS = 0.05
 RESTART = "Correct the server, and restart it."
 REMEDIES: tuple[tuple[type[Exception], str], ...] = (
     (NoCommonRevision, "Choose another revision."),
-    (Unauthorized, "Log in with `dovetail login`, and restart."),
+    (Unauthorized, "Log in: open the panel Login, or run `dovetail login` and restart."),
     (TimedOut, "The server may hang: restart it, or choose another revision."),
     (ConnectFailed, RESTART),
     (ConnectionClosed, RESTART),
@@ -138,7 +138,12 @@ class Session:
     def client_options(self) -> dict[str, Any]:
         """Return the options of every client for this target: nothing is hidden, and the page
         answers the server's questions."""
-        return {
+        apps: dict[str, Any] = {}
+        if self._state.apps.is_available:
+            from ..extensions.apps import APPS
+
+            apps = {"extensions": [APPS]}
+        return apps | {
             "limits": LIMITS,
             "cache": False,
             "validate": "off",

@@ -16,11 +16,13 @@ from ..errors import DovetailError
 from ..mcplog import Recording
 from ..ports import Tap
 from ..protocol.utilities import Level
+from .apps import Apps
 from .calls import Calls, SendCall
 from .comparisons import Comparisons
 from .events import EventBuffer
 from .known_revisions import KnownRevisions
 from .lists import LISTS, Lists
+from .login import NO_LOGIN, LoginTarget, SteppedLogin
 from .questions import Questions
 from .recorder import SessionRecorder
 from .saved import describe_saved
@@ -56,6 +58,8 @@ class InspectorSettings(Struct, frozen=True, kw_only=True):
     new file)."""
     recording: Recording | None = None
     """A recording to show instead of a server."""
+    login: LoginTarget | str = NO_LOGIN
+    """How to log in to the target, or why there is no login."""
 
 
 class InspectorState:
@@ -74,6 +78,8 @@ class InspectorState:
         self.task_board = TaskBoard(self.events, self._cancel_task)
         self.comparisons = Comparisons(self)
         self.revisions = KnownRevisions(self)
+        self.login = SteppedLogin(self)
+        self.apps = Apps(self)
         self.tasks = TaskSet()
         """Work in the background, which `close` cancels."""
         self.recorders: list[Tap] = []
@@ -104,12 +110,17 @@ class InspectorState:
         Args:
             revision: The revision to ask for (default: what the terminal chose).
         """
-        previous, self._connections = self.session, self._connections + 1
+        previous = self.session
         self.subscriptions.on_close()
         if previous is not None:
             self.calls.end(previous.number, RESTARTED)
-        self.session = Session(self, self._connections, revision)
+        self.session = Session(self, self.count_connection(), revision)
         self.session.start(previous)
+
+    def count_connection(self) -> int:
+        """Return the number of a new connection."""
+        self._connections += 1
+        return self._connections
 
     def restart(self, revision: str | None = None) -> None:
         """Start the target again, in the same revision unless another is given.
@@ -130,6 +141,7 @@ class InspectorState:
     async def close(self) -> None:
         """End everything."""
         self.events.close()
+        self.apps.close()
         await self.calls.close()
         await self.tasks.close()
         if self.session is not None:
@@ -216,4 +228,5 @@ class InspectorState:
             "saved": describe_saved(),
             "subscriptions": self.subscriptions.uris,
             "tasks": [record.fields() for record in self.task_board.records.values()],
+            "apps": {"why_not": self.apps.why_not},
         }

@@ -78,7 +78,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mcplog": {"ports", "__init__"},
     "compat": LOW | {"ports", "server", "transports"},
     "inspector": VALUES
-    | {"__init__", "client", "config", "jsonc", "mcplog", "python_target", "serve", "server"},
+    | {
+        "__init__",
+        "auth",
+        "client",
+        "config",
+        "extensions",
+        "jsonc",
+        "mcplog",
+        "python_target",
+        "serve",
+        "server",
+    },
     "cli": VALUES
     | {
         "inspector",

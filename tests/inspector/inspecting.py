@@ -11,6 +11,7 @@ from dovetail import Client
 from dovetail.inspector import make_policy
 from dovetail.inspector.app import InspectorApp
 from dovetail.inspector.files import load_files
+from dovetail.inspector.login import NO_LOGIN, LoginTarget
 from dovetail.inspector.operations import run_operation
 from dovetail.inspector.state import InspectorSettings, InspectorState
 
@@ -70,6 +71,7 @@ async def inspecting(
     *,
     wait: bool = True,
     roots: tuple[Path, ...] = (),
+    login: LoginTarget | str = NO_LOGIN,
     show_secrets: bool = False,
     **options: Any,
 ) -> AsyncIterator[Inspecting]:
@@ -78,6 +80,7 @@ async def inspecting(
         target="target",
         make_client=lambda **more: Client(target, **{**options, **more}),
         roots=roots,
+        login=login,
         show_secrets=show_secrets,
     )
     state = InspectorState(settings)

@@ -1,6 +1,7 @@
 """Everything that the page can do, one topic per file."""
 
 from . import (  # noqa: F401
+    apps,
     calls,
     checks,
     compare,
@@ -8,6 +9,7 @@ from . import (  # noqa: F401
     export,
     features,
     load,
+    login,
     questions,
     recording,
     saved,

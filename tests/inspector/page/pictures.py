@@ -1,4 +1,5 @@
-"""The pictures of the guide, which tests of the page take (`make pictures`)."""
+"""Pictures of the page: those of the guides (`make pictures`), and those for whoever wants to look
+at every panel (`SCREENSHOTS=folder`)."""
 
 import os
 from pathlib import Path
@@ -17,3 +18,10 @@ async def take_picture(page: Page, name: str) -> None:
         path = PICTURES / f"{name}.png"
         await page.screenshot(path)
         assert path.stat().st_size < MAX_PICTURE_BYTES
+
+
+async def keep_pictures(page: Page, name: str) -> None:
+    """Save the page in both schemes, if the variable names a folder."""
+    folder = os.environ.get("SCREENSHOTS")
+    if folder:
+        await page.screenshots(Path(folder) / f"{name}.png")

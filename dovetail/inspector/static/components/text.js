@@ -54,13 +54,13 @@ export function Text({ children, max = MAX_CHARS, block = false }) {
     </button>`;
 }
 
-/** A link from a server, if its scheme is safe: it shows its host, and opens in another tab. */
-export function Link({ href }) {
+/** A link, if its scheme is safe: it shows its host and its text, and opens in another tab. */
+export function Link({ href, text = href }) {
   const url = URL.canParse(href) ? new URL(href) : null;
   if (url === null || !["http:", "https:"].includes(url.protocol))
     return html`<${Text}>${href}<//>`;
   return html`<a href=${url.href} target="_blank" rel="noopener noreferrer"
-    ><strong>${url.host}</strong> <${Text} max=${300}>${url.href}<//></a
+    ><strong>${url.host}</strong> <${Text} max=${300}>${text}<//></a
   >`;
 }
 
