@@ -13,7 +13,7 @@ from ..errors import SchemaError
 from ..schema.validation import compile
 from ..text import one_line
 from .calls import CallRecord
-from .compare import JsonDifference, compare_json
+from .json_diff import JsonDifference, compare_json
 from .saved import Expectations
 
 MAX_REASONS: Final = 5
