@@ -172,6 +172,22 @@ def test_notifications_are_compared(tmp_path: Path, scripted: Callable[..., str]
     assert "notifications/message (line 3)" in missing.out and "+ (nothing)" in missing.out
 
 
+def test_what_the_server_says_about_a_cancelled_request_is_not_compared(
+    tmp_path: Path, scripted: Callable[..., str]
+) -> None:
+    cancel = {"method": "notifications/cancelled", "params": {"requestId": 1}}
+    ended = [(">", cancel), ("<", cancel), PONG]
+    again = [(">", {"id": 2, "method": "ping"}), ("<", {"id": 2, "result": {}})]
+    path = scripted({"ping": {"result": {}}})
+    done = dovetail("replay", recording(tmp_path, PING, *ended, *again), path, "--timeout", "9")
+    assert (done.code, done.err) == (0, ""), done.out
+    silent = scripted({"ping": {"silent": True}})
+    done = dovetail("replay", recording(tmp_path, PING, *ended), silent, "--timeout", "1")
+    assert (done.code, done.err) == (0, ""), done.out
+    reused = recording(tmp_path, PING, *ended, PING, PONG)
+    assert dovetail("replay", reused, silent, "--timeout", "1").code == 1
+
+
 def test_a_second_handshake_is_a_new_connection(
     tmp_path: Path, scripted: Callable[..., str]
 ) -> None:

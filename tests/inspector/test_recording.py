@@ -64,6 +64,21 @@ async def test_every_message_is_recorded_also_over_a_restart() -> None:
         assert recorded(file) == seen, "nothing is recorded after the end"
 
 
+@pytest.mark.parametrize("revision", ["handshake", "stateless"])
+async def test_a_recorded_session_is_replayed_without_differences(revision: str) -> None:
+    async with inspecting(WEATHER, revision=revision) as one:
+        await one.do("record", on=True)
+        before = one.state.events.last
+        await one.do("restart")
+        async with asyncio.timeout(20):
+            while not one.events("lists", after=before):
+                await one.state.events.wait_after(one.state.events.last, 20)
+        assert (await one.call("forecast", city="Oslo", days=1))["status"] == "done"
+    file = one.state.recorder.status()["file"]
+    done = await asyncio.to_thread(dovetail, "replay", file, WEATHER)
+    assert (done.code, done.err) == (0, ""), done.out
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="file modes as POSIX has them")
 async def test_a_recording_is_a_new_file_that_only_its_owner_can_read(folder: Path) -> None:
     async with inspecting(server) as one:

@@ -121,6 +121,9 @@ class _Run:
             if is_reply(message)
         }
         """The ids of the requests that have a reply in the recording."""
+        self._cancelled: set[Any] = set()
+        """The ids of the requests that the client has cancelled. Whether the server still says
+        something about them depends on the time, so that is not compared."""
         self._replies: dict[Any, dict[str, Any]] = {}
         self._notifications: dict[Any, list[dict[str, Any]]] = {}
         self._missing: set[str] = set()
@@ -187,6 +190,8 @@ class _Run:
         if is_request(message):
             self._sent[message["id"]] = message
             self._replies.pop(message["id"], None)
+            self._cancelled.discard(message["id"])
+        self._cancelled |= _cancelled_ids(message)
         if "params" not in message:
             return message
         self._old.normalise(message["params"])
@@ -213,8 +218,8 @@ class _Run:
 
     async def _expect(self, line: int, message: dict[str, Any]) -> None:
         """Wait for what the server said in the recording, and compare it."""
-        if is_request(message):
-            return  # compared when it arrives
+        if is_request(message) or self._is_cancelled(message):
+            return  # a request is compared when it arrives
         if is_reply(message):
             request = self._sent.get(message["id"])
             if request is None:
@@ -255,9 +260,14 @@ class _Run:
                     self._on_question(message)
                 elif is_reply(message):
                     self._replies[message["id"]] = message
-                else:
+                elif not self._is_cancelled(message):
                     self._notifications.setdefault(_key(message), []).append(message)
         self._changed.set()
+
+    def _is_cancelled(self, message: dict[str, Any]) -> bool:
+        """Return whether a message only ends a request that the client has cancelled."""
+        ends = {message["id"]} if is_reply(message) else _cancelled_ids(message)
+        return bool(ends & self._cancelled)
 
     def _on_question(self, message: dict[str, Any]) -> None:
         """Find the question in the recording: the same one, or else the next of its method."""
@@ -327,6 +337,15 @@ class _Run:
                     await self._changed.wait()
         except TimeoutError:
             raise TimedOut(f"{problem} within {seconds:g} seconds") from None
+
+
+def _cancelled_ids(message: dict[str, Any]) -> set[Any]:
+    """Return the id of the request that a message cancels, if it cancels one."""
+    params = message.get("params")
+    if message.get("method") != "notifications/cancelled" or not isinstance(params, dict):
+        return set()
+    id = params.get("requestId")
+    return {id} if isinstance(id, str | int) else set()
 
 
 def _key(message: dict[str, Any]) -> Any:
