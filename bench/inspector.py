@@ -2,7 +2,7 @@
 
     python -m bench.inspector [--short]
 
-A run alternates between the two. Each load has a new process, a new browser with an empty cache,
+A run alternates between the two. Each load has a new process, a new window with an empty cache,
 and the same server: Dovetail, over stdio, with the tool `add`. The official Inspector connects and
 shows its tools after two clicks, which the benchmark makes as soon as they are possible. `--short`
 takes one round and writes nothing; a full run leaves its figures in
@@ -11,6 +11,7 @@ takes one round and writes nothing; a full run leaves its figures in
 
 import argparse
 import asyncio
+import json
 import os
 import re
 import shlex
@@ -46,6 +47,9 @@ PAINTED = "document.body.innerText.match(/^\\s*add\\s*$/m) !== null"
 KEY_TO_PAINT = """new Promise((resolve) => addEventListener("input", ({ timeStamp }) =>
   requestAnimationFrame(() => setTimeout(() => resolve(performance.now() - timeStamp))),
   { once: true, capture: true }))"""
+CAUGHT_UP = (
+    "Number(document.querySelector('.wire-head .count')?.textContent.replace(',', '')) >= 20000"
+)
 TOOLS_SHOWN = "document.querySelectorAll('#tools [role=option]').length > 5"
 NOTE_TOOLS = f"""new MutationObserver((_, observer) => {{
   if (!({TOOLS_SHOWN})) return;
@@ -190,39 +194,43 @@ async def call_api(web: aiohttp.ClientSession, url: str, operation: str, **field
 
 
 async def many_calls() -> dict[str, float]:
-    """Call a tool 10,000 times with the page open and a recording; then filter the messages."""
+    """Run a call 10,000 times with the page open and a recording; then filter the messages."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "calls.mcplog"
         command = _ours(OURS.command("stdio", 0, 1), "--record", str(file))
         async with started(command, DOVETAIL.url) as url, browser(1280, 800) as page:
             await page.go(url)
             await page.until(PAINTED)
-            begun = time.perf_counter()
-            await _call_and_wait(url)
-            took = time.perf_counter() - begun
+            rate = await _call_and_wait(url)
+            await page.until(CAUGHT_UP)
             figures = await _filter(page)
         text = file.read_text("utf-8") if file.exists() else ""
         made = text.count('\\"method\\":\\"tools/call\\"')
-    return {**figures, "calls": CALLS / took, "missing": CALLS - made}
+    return {**figures, "calls": rate, "missing": CALLS - made}
 
 
-async def _call_and_wait(url: str) -> None:
+async def _call_and_wait(url: str) -> float:
+    """Run a saved call 10,000 times, as the Load panel does; calls per second."""
+    address = urlsplit(url)
+    headers = {"Authorization": f"Bearer {address.fragment}"}
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(None)) as web:
-        left = iter(range(CALLS))
-
-        async def call() -> None:
-            for n in left:
-                arguments = f'{{"a": {n}, "b": 1}}'
-                await call_api(web, url, "call", tool="add", arguments=arguments)
-
-        await asyncio.gather(*(call() for _ in range(32)))
-        while await _are_running(web, url):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        await call_api(web, url, "save", name="add", tool="add", arguments='{"a": 1, "b": 2}')
+        after = (await call_api(web, url, "snapshot"))["n"]
+        events = f"http://{address.netloc}/api/events?after={after}"
+        async with web.get(events, headers=headers) as reply:
+            await call_api(web, url, "load", name="add", runs=CALLS, at_once=32)
+            return await _read_rate(reply)
 
 
-async def _are_running(web: aiohttp.ClientSession, url: str) -> bool:
-    calls = (await call_api(web, url, "snapshot"))["calls"]
-    return any(one["status"] == "running" for one in calls)
+async def _read_rate(reply: aiohttp.ClientResponse) -> float:
+    async for line in reply.content:
+        if line.startswith(b"data: ") and b'"kind":"load"' in line[:100]:
+            report = json.loads(line.removeprefix(b"data: "))
+            if report["status"] != "running":
+                assert report["done"] == CALLS and not report.get("errors"), report
+                rate: float = report["per_second"]
+                return rate
+    raise SystemExit("The inspector ended before the calls did.")
 
 
 async def _filter(page: Page) -> dict[str, float]:

@@ -25,8 +25,8 @@ ROWS = {
 TEXT = """# Inspector benchmarks
 
 `make bench-inspector` performs these measurements and generates this page. A run alternates between Dovetail's inspector
-and the official MCP Inspector. Each load has a new process, a new browser with an empty cache, and the same server:
-Dovetail, over stdio, with the tool `add(a, b)`. Each figure is the best of several rounds, because interference can only
+and the official MCP Inspector. Each load has a new process, a new browser window with an empty cache, and the same
+server: Dovetail, over stdio, with the tool `add(a, b)`. Each figure is the best of several rounds, because interference can only
 make a measurement worse. Only the ratios apply to other machines.
 
 ## Goals
@@ -45,8 +45,8 @@ the rest of the library.
 
 ## Method
 
-- **20,000 messages**: 10,000 calls of `add`, made over the API of the inspector, 32 at a time, with a page open and a
-  recording. Then a filter is typed: the time from a key to the paint that follows it, the worst of four keys.
+- **20,000 messages**: 10,000 runs of a saved call of `add`, as the Load panel makes them, 32 at a time, with a page open
+  and a recording. Then a filter is typed: the time from a key to the paint that follows it, the worst of four keys.
 - **2,000 tools**: the page is loaded again; the time from the end of the reply with the list to the paint of its first
   rows.
 - **growth of the wheel**: the files of `dovetail/inspector`, each compressed as in a wheel.
