@@ -32,6 +32,7 @@ const PANELS = [
     load: () => import("./prompts.js"),
     badge: () => lists.value.prompts?.length,
   },
+  { id: "skills", title: "Skills", load: () => import("./skills.js") },
   {
     id: "questions",
     title: "Questions",
