@@ -75,6 +75,25 @@ async def test_a_prompt_is_completed_and_shown_as_a_chat(travel: Path, revision:
         assert await page.until("document.querySelector('#arguments-0').value") == "France"
 
 
+async def test_suggestions_are_asked_for_after_the_last_key(travel: Path) -> None:
+    async with inspected(travel, folder=travel.parent) as page:
+        await open_panel(page, "Prompts")
+        await page.until("document.querySelector('#arguments-0')")
+        await page.says(
+            """['f', 'fi', 'fin'].forEach((text) => {
+              const field = document.querySelector('#arguments-0');
+              field.value = text;
+              field.dispatchEvent(new Event('input', { bubbles: true }));
+            })"""
+        )
+        assert await page.until(f"{SUGGESTED}.join() === 'Finland'")
+        asked = "one.rows.filter((row) => row.method === 'completion/complete' && !row.request)"
+        texts = await page.says(
+            f"import('/static/messages.js').then((one) => {asked}.map((row) => row.text))"
+        )
+        assert [json.loads(one)["params"]["argument"]["value"] for one in texts] == ["fin"]
+
+
 async def test_an_empty_argument_is_not_sent(travel: Path) -> None:
     async with inspected(travel, folder=travel.parent) as page:
         await open_panel(page, "Prompts")

@@ -6,6 +6,7 @@ import { Text, visible } from "./text.js";
 
 const PAUSE_MS = 150; // after the last key
 const MAX_SHOWN = 100;
+const MAX_STORED = 200000;
 let offered = {}; // connection -> false if its server completes nothing
 
 /** Texts by name, for each item of a panel. They outlive a restart of the server, and a reload. */
@@ -16,7 +17,8 @@ export function makeDrafts(panel) {
     drafts.value.get(item) ?? JSON.parse(sessionStorage.getItem(storedAs(item)) ?? "{}");
   const write = (item, values) => {
     drafts.value = new Map(drafts.value).set(item, values);
-    sessionStorage.setItem(storedAs(item), JSON.stringify(values));
+    const text = JSON.stringify(values);
+    if (text.length < MAX_STORED) sessionStorage.setItem(storedAs(item), text);
   };
   return { read, write };
 }

@@ -58,5 +58,4 @@ const PANELS = [
   },
   { id: "timeline", title: "Timeline", load: () => import("./timeline.js") },
   { id: "load", title: "Load", load: () => import("./load.js") },
-  { id: "skills", title: "Skills", load: () => import("./skills.js") },
 ];

@@ -14,12 +14,13 @@ const INDENT = 12;
 const MAX_CONTENTS = 50;
 
 const filter = signal("");
-const updates = signal(new Map()); // URI -> {count, at}
+const updates = new Map(); // URI -> {count, at}
+const updated = signal(0); // changes when they do
 const drafts = makeDrafts("template");
 
 store.on("updated", ({ uri, at }) => {
-  const count = (updates.value.get(uri)?.count ?? 0) + 1;
-  updates.value = new Map(updates.value).set(uri, { count, at });
+  updates.set(uri, { count: (updates.get(uri)?.count ?? 0) + 1, at });
+  updated.value += 1;
 });
 
 const time = (at) => new Date(at * 1000).toLocaleTimeString("en-GB");
@@ -30,8 +31,9 @@ const lastReadOf = (uri) =>
 
 /** The changes to a resource, or to one below it. */
 function updatesOf(uri) {
+  updated.value; // renders again when there are more
   const below = uri.endsWith("/") ? uri : `${uri}/`;
-  const found = [...updates.value].filter(([one]) => one === uri || one.startsWith(below));
+  const found = [...updates].filter(([one]) => one === uri || one.startsWith(below));
   return found.reduce(
     (sum, [, one]) => ({ count: sum.count + one.count, at: Math.max(sum.at, one.at) }),
     { count: 0, at: 0 },
@@ -41,7 +43,7 @@ function updatesOf(uri) {
 const isNew = (changed, read) => changed.count > 0 && !(read?.started > changed.at);
 
 function Row({ row }) {
-  const changed = row.uri && updates.value.get(row.uri);
+  const changed = updated.value > 0 && updates.get(row.uri);
   return html`<span class="name" style=${{ paddingLeft: `${row.depth * INDENT}px` }}>
       <${Text} max=${160}>${row.label}<//></span
     >
