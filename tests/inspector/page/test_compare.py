@@ -62,6 +62,13 @@ def write(folder: Path, text: str = SERVER) -> Path:
     return path
 
 
+async def choose_request(page: Page, label: str) -> None:
+    """Choose a request, once the lists have been read."""
+    options = "[...document.querySelectorAll('#compare-choose option')]"
+    await page.until(f"{options}.some((one) => one.text === {label!r})")
+    await choose(page, "#compare-choose", label)
+
+
 async def press_compare(page: Page, params: str) -> None:
     """Compare, once the editor shows the parameters."""
     await page.until(f"document.querySelector('#compare-params')?.value.includes({params!r})")
@@ -96,7 +103,7 @@ async def test_a_call_shows_which_fields_each_revision_loses(tmp_path: Path) -> 
 async def test_columns_are_hidden_and_the_rest_is_copied(tmp_path: Path) -> None:
     async with inspected(write(tmp_path), folder=tmp_path) as page:
         await page.click(".tabs button", text="Compare")
-        await choose(page, "#compare-choose", "tools/list")
+        await choose_request(page, "tools/list")
         await compare(page)
         assert "$.tools[*].title" in await page.says(CELLS), "the same in three tools"
         await page.click(".differences .fold")
@@ -116,6 +123,17 @@ async def test_columns_are_hidden_and_the_rest_is_copied(tmp_path: Path) -> None
         assert [one["label"] for one in copied["columns"]] == left
         await page.click(".compared summary", text="4 messages")
         await page.until(has("server/discover", ".compared"))
+
+
+async def test_a_saved_call_is_compared(tmp_path: Path) -> None:
+    calls = {"calls": [{"name": "four items", "tool": "order", "arguments": {"items": 4}}]}
+    (tmp_path / ".dovetail").mkdir()
+    (tmp_path / ".dovetail" / "calls.json").write_text(json.dumps(calls))
+    async with inspected(write(tmp_path), folder=tmp_path) as page:
+        await page.click(".tabs button", text="Compare")
+        await choose_request(page, "four items")
+        await compare(page, '"items": 4')
+        assert '"total":10' in (await page.says(CELLS))["$.structuredContent"][0]
 
 
 async def test_a_comparison_survives_a_reload_and_can_be_cancelled(tmp_path: Path) -> None:
@@ -140,7 +158,7 @@ async def test_a_server_of_one_revision_is_compared_with_nothing(tmp_path: Path)
     path.write_text(script)
     async with inspected(path, folder=tmp_path) as page:
         await page.click(".tabs button", text="Compare")
-        await choose(page, "#compare-choose", "tools/list")
+        await choose_request(page, "tools/list")
         await compare(page)
         await page.until(has("does not answer in 2026-07-28, 2025-11-25, 2025-03-26", ".compare"))
         options = "[...document.querySelectorAll('header select option')].map((one) => one.value)"
@@ -181,7 +199,7 @@ async def test_a_call_is_compared_before_and_after_a_restart(tmp_path: Path) -> 
 async def test_a_narrow_screen_shows_one_column_at_a_time(tmp_path: Path) -> None:
     async with inspected(write(tmp_path), folder=tmp_path, width=600) as page:
         await page.click(".tabs button", text="Compare")
-        await choose(page, "#compare-choose", "tools/list")
+        await choose_request(page, "tools/list")
         await compare(page)
         assert await page.says(HEADS) == ["2024-11-05"]
         await choose(page, ".compare .narrow select", "2025-06-18")

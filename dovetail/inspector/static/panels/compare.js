@@ -69,6 +69,13 @@ function choices() {
     ["Lists", LISTS.filter(([name]) => lists.value[name]).map(([, method]) => row(method, method))],
     ["Last calls", recent.map((call) => ({ label: labelOf(call), ...requestOf(call) }))],
     [
+      "Saved calls",
+      rows(snapshot.value.saved?.calls, ({ name, tool, arguments: given }) => {
+        const value = tryParse(given) ?? new Map();
+        return row(visible(name), "tools/call", ["name", tool], ["arguments", value]);
+      }),
+    ],
+    [
       "Tools, as their forms are filled in",
       rows(tools, ({ name }) =>
         row(visible(name), "tools/call", ["name", name], ["arguments", argumentsOf(name)]),
