@@ -70,9 +70,11 @@ async def choose_request(page: Page, label: str) -> None:
 
 
 async def press_compare(page: Page, params: str) -> None:
-    """Compare, once the editor shows the parameters."""
+    """Compare, once the editor shows the parameters. This does not use the mouse, because what is
+    above the button may still change its height."""
     await page.until(f"document.querySelector('#compare-params')?.value.includes({params!r})")
-    await page.click("button.primary", text="Compare c")
+    await page.until("document.querySelector('.compare button.primary:enabled')")
+    await page.says("document.querySelector('.compare button.primary').click()")
 
 
 async def compare(page: Page, params: str = "{}") -> None:
