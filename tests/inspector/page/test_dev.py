@@ -43,7 +43,7 @@ async def test_a_form_stays_filled_in_over_a_restart_that_says_what_changed(serv
         save(server, MORE)
         await text(page, "+1 tool: subtract")
         assert await page.says("document.querySelector('input.number').value") == "40"
-        announced = await page.says("document.querySelector('[role=status]').textContent")
+        announced = await page.says("document.querySelector('.sr[role=status]').textContent")
         assert "+1 tool: subtract" in announced
         await take_picture(page, "inspector-restart")
 

@@ -20,6 +20,7 @@ def record(path: Path) -> Path:
         head = HttpExchange(
             method="POST", url="https://example.com/mcp", request_headers={"mcp-name": "add"},
             status=200, response_headers={}, started=start + 1, ended=start + 1.4,
+            message_id=7, message_method="tools/call",
         )  # fmt: skip
         writer.exchange(head)
         entry = (

@@ -9,7 +9,7 @@ from typing import Any
 from tests.browser import Page
 from tests.cli.conftest import SECONDS, environment
 
-from .actions import call, has, open_tool
+from .actions import call, has, open_panel, open_tool
 from .harness import inspected
 
 
@@ -87,11 +87,11 @@ async def test_a_file_that_is_wrong_is_explained_until_it_is_corrected(server: P
     file.parent.mkdir()
     file.write_text('{"calls": [\n  {"name": "a"}\n]}')
     async with inspected("server.py", folder=server.parent) as page:
-        await page.click(".tabs button", text="Saved")
+        await open_panel(page, "Saved")
         assert await page.until(has("line 2, column 3", ".left"))
         file.write_text('{"calls": [\n  {"name": "by hand", "tool": "add"}\n]}')
-        await page.click(".tabs button", text="Log")
-        await page.click(".tabs button", text="Saved")
+        await open_panel(page, "Log")
+        await open_panel(page, "Saved")
         assert await page.until(has("by hand", ".left"))
         await page.click(".middle .primary")
         assert await page.until(has("failed", ".result")), "an argument is missing"
