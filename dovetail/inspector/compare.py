@@ -147,7 +147,7 @@ class ReplyTap(Tap):
                 for one in exchanges
                 if (one.message_id, one.message_method) == (parts.id, parts.method)
             ]
-            if parts.id is None:  # notifications are told by their order
+            if parts.id is None:  # notifications have no id: match them by their order
                 del carried[1:]
             for one in carried:
                 exchanges.remove(one)

@@ -18,7 +18,7 @@ from .saved import SavedCall
 MAX_RUNS: Final = 10_000
 MAX_AT_ONCE: Final = 64
 MAX_ERRORS: Final = 20
-"""How many different errors are told apart."""
+"""How many different errors are counted separately."""
 REPORT_SECONDS: Final = 0.25
 BARS: Final = 16
 """The number of bars of a histogram. The last one holds what is slower than 99 % of the runs."""

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from ..errors import InvalidParams
 from ..ports import Direction
 from ..protocol.tasks import TERMINAL
 from .calls import RunningCall
@@ -27,8 +28,6 @@ MAX_WORD_LENGTH = 100
 """What is kept of a status or a time."""
 FOLLOWING_METHODS = ("tools/call", "tasks/result")
 """The calls that wait for a task."""
-INVALID_PARAMS = -32602
-"""The error code for a task that the server does not have."""
 
 
 class BoardTask(Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -204,7 +203,7 @@ class TaskBoard:
         if before is None:
             return
         is_poll = request.method == "tasks/get"
-        is_unknown = is_poll and error.code == INVALID_PARAMS
+        is_unknown = is_poll and error.code == InvalidParams.code
         self._set(
             replace(
                 before,

@@ -62,7 +62,7 @@ on("http", (event) => {
 
 /**
  * Return the HTTP requests that carried a message, or the request that it answers: several, if it
- * was sent again. Notifications have no id, so those of the same method are told by their order.
+ * was sent again. Notifications have no id, so those of the same method match by order.
  */
 export function findExchanges(row) {
   const sent = row.direction === "to_server" ? row : (row.request ?? row);
