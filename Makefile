@@ -3,7 +3,7 @@
 # some of the tests, with any options of pytest.
 PYTHON ?= python3
 VENV ?= .venv
-WORKERS ?= 6
+WORKERS ?= 4
 TESTS ?= tests
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check

@@ -94,10 +94,10 @@ async def test_the_time_that_a_person_takes_to_answer_is_not_the_servers(revisio
         return answer.action
 
     async def think(request: Any) -> dict[str, Any]:
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(1.5)
         return {}
 
-    async with Client(server, revision=revision, on_elicit=think, timeout=0.2) as client:
-        assert (await client.call_tool("ask")).data == "accept"
+    async with Client(server, revision=revision, on_elicit=think) as client:
+        assert (await client.call_tool("ask", timeout=1)).data == "accept"
         with pytest.raises(TimedOut):
-            await client.call_tool("ask", {"slow": 5})
+            await client.call_tool("ask", {"slow": 60}, timeout=1)

@@ -651,11 +651,11 @@ async def test_progress_gives_more_time_but_not_for_ever(tmp_path: Path) -> None
     serve(slow=slow)
     """
     updates: list[Any] = []
-    async with open_fake(tmp_path, code, limits=Limits(timeout_max=1.5, shutdown=0.3)) as client:
+    async with open_fake(tmp_path, code, limits=Limits(timeout_max=4, shutdown=0.3)) as client:
         began = time.monotonic()
         with pytest.raises(TimedOut):
-            await client.call_tool("slow", timeout=0.7, on_progress=updates.append)
-        assert time.monotonic() - began >= 1.4, "progress gave it more time"
+            await client.call_tool("slow", timeout=3, on_progress=updates.append)
+        assert time.monotonic() - began >= 3.9, "progress gave it more time"
     assert len(updates) > 2
 
 

@@ -359,7 +359,7 @@ async def test_a_call_of_a_server_that_is_not_known_yet_waits_for_it(
 async def test_a_call_that_takes_too_long_fails_and_is_cancelled_but_its_server_goes_on(
     upstream: Upstream, caller: Upstream, tmp_path: Path
 ) -> None:
-    stage = Stage(upstream, tmp_path, entry={"dovetail": {"timeout": 2}})
+    stage = Stage(upstream, tmp_path, entry={"dovetail": {"timeout": 5}})
     async with stage, Person(stage, caller, "ada").connected() as ada:
         assert (await text_of(ada, "wait")).startswith("up: ")
         await stage.records.event("cancelled")

@@ -257,7 +257,7 @@ async def test_a_call_that_does_not_end_keeps_its_server_only_for_some_time(
     file: ConfigFile,
 ) -> None:
     command = write_server(file.folder, "two", revisions=["2025-11-25"])
-    two = entry(command, timeout=1)
+    two = entry(command, timeout=4)
     file.path.write_text(json.dumps({"mcpServers": {"two": two}}), "utf-8")
     gateway = Gateway(file.path, limits=PATIENT)
 
