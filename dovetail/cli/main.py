@@ -39,7 +39,10 @@ from . import (
     consent,
     dev,
     gateway,
+    hosts,
+    init,
     inspect,
+    install,
     login,
     ping,
     prompt,
@@ -47,6 +50,7 @@ from . import (
     record,
     replay,
     run,
+    uninstall,
     worker,
 )
 from .options import add_target_options
@@ -65,7 +69,8 @@ class Verb(NamedTuple):
     examples: tuple[str, ...]
 
 
-SERVE, USE, LOG_IN, CONSENT, SHELL = "serve", "use a server", "log in", "consent", "shell"
+SERVE, USE, HOSTS, LOG_IN = "serve", "use a server", "add to a host", "log in"
+CONSENT, SHELL = "consent", "shell"
 VERBS: dict[str, Verb] = {
     "run": Verb(
         SERVE, "FILE[:OBJECT]", "Run the server in a Python file",
@@ -176,6 +181,32 @@ VERBS: dict[str, Verb] = {
             "dovetail replay night.mcplog server.py",
             "dovetail replay night.mcplog https://example.com/mcp --strict --json",
         ),
+    ),
+    "init": Verb(
+        SERVE, "NAME", "Create a project with a server, a test and a README",
+        init.add_init_arguments, init.init,
+        ("dovetail init weather",),
+    ),
+    "install": Verb(
+        HOSTS, "HOST SERVER", "Add a server to a host, such as Claude Desktop or Cursor",
+        install.add_install_arguments, install.install,
+        (
+            "dovetail install claude-desktop server.py",
+            "dovetail install cursor https://example.com/mcp",
+            'dovetail install vscode "uvx some-server" --env API_KEY --scope project',
+            "dovetail install claude-code --gateway mcp.json",
+            'dovetail install cursor "uvx some-server" --link',
+        ),
+    ),
+    "uninstall": Verb(
+        HOSTS, "HOST NAME", "Remove a server that `install` added",
+        uninstall.add_uninstall_arguments, uninstall.uninstall,
+        ("dovetail uninstall claude-desktop weather",),
+    ),
+    "hosts": Verb(
+        HOSTS, "", "Show the hosts on this machine, their servers, and what is broken",
+        hosts.add_hosts_arguments, hosts.hosts,
+        ("dovetail hosts ", "dovetail hosts --export mcp.json"),
     ),
     "login": Verb(
         LOG_IN, "TARGET", "Log in to a server", login.add_login_arguments, login.log_in,
@@ -338,7 +369,7 @@ def _suggest_verb(word: str) -> str:
 def _overview() -> str:
     """List the verbs by group; argparse does not support groups of subcommands."""
     lines = ["Run, inspect and call Model Context Protocol (MCP) servers."]
-    for group in (SERVE, USE, LOG_IN, CONSENT, SHELL):
+    for group in (SERVE, USE, HOSTS, LOG_IN, CONSENT, SHELL):
         lines += ["", f"{group}:"]
         lines += [
             f"  {name:10}  {verb.help}" for name, verb in VERBS.items() if verb.group == group

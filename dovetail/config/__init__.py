@@ -28,7 +28,7 @@ Messages never contain the value of a variable or a value from the file.
 """
 
 from .entry_digest import entry_digest
-from .files import SUFFIXES, find, read, read_toml, write
+from .files import SUFFIXES, find, read, read_toml, to_entry, write
 from .servers import AuthConfig, ChosenServer, ServerConfig, Servers, choose, parse, resolve
 from .settings import FileSettings, ServerSettings, ToolFilter, merge_settings
 from .variables import expand
@@ -51,5 +51,6 @@ __all__ = [
     "read",
     "read_toml",
     "resolve",
+    "to_entry",
     "write",
 ]

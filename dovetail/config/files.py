@@ -108,7 +108,7 @@ def write(path: str | Path, servers: Mapping[str, ServerConfig]) -> None:
     before = content.get("mcpServers")
     entries = before if isinstance(before, dict) else {}
     content["mcpServers"] = {
-        name: _foreign_fields(entries.get(name)) | _to_entry(server)
+        name: _foreign_fields(entries.get(name)) | to_entry(server)
         for name, server in servers.items()
     }
     text = msgspec.json.format(msgspec.json.encode(content), indent=2)
@@ -138,8 +138,12 @@ def _decode_plain_json(path: Path) -> Any:
     return value
 
 
-def _to_entry(server: ServerConfig) -> dict[str, Any]:
-    """Return the entry for a server. Times are in milliseconds, as in most files."""
+def to_entry(server: ServerConfig) -> dict[str, Any]:
+    """Return the entry for a server. Times are in milliseconds, as in most files.
+
+    Args:
+        server: The server.
+    """
     entry: dict[str, Any] = msgspec.to_builtins(server)
     for name in ("timeout", "connectionTimeout"):
         if name in entry:

@@ -24,7 +24,9 @@ _METADATA = re.compile(r"^# /// script[ \t]*$(?:\r?\n#.*$)*?\r?\n# ///[ \t]*$", 
 _URL = re.compile(r"https?://\S+", re.IGNORECASE)
 _FILE = re.compile(r"(?P<path>.*\.py)(?P<object>:[A-Za-z_][\w.]*(?:\(\))?)?")
 _GENERIC = {"server", "main", "app", "__main__", "mcp_server", "src"}
-_LAUNCHERS = {"uvx", "npx", "pipx", "uv", "bunx", "docker", "python", "python3", "node"}
+_PACKAGE_RUNNERS = ("uvx", "npx", "pipx", "bunx", "docker")
+"""Commands that fetch a published package."""
+_LAUNCHERS = {*_PACKAGE_RUNNERS, "uv", "python", "python3", "node", "run", "tool"}
 
 
 def parse_source(source: str, host: Host, *, python: str | None = None) -> ServerConfig:
@@ -123,3 +125,21 @@ def _find_project(folder: Path) -> Path | None:
                 else None
             )
     return None
+
+
+def published_command(source: str) -> list[str]:
+    """Return the command of a published package, as any machine can run it.
+
+    Args:
+        source: The command, such as `uvx weather`.
+
+    Raises:
+        ConfigError: It is not one. A link must not contain a path of this machine.
+    """
+    words = shlex.split(source, posix=os.name != "nt")
+    if _FILE.fullmatch(source) or not words or words[0] not in _PACKAGE_RUNNERS:
+        raise ConfigError(
+            "A link would contain a path of this machine. Links exist for URLs and published "
+            f"packages: {', '.join(_PACKAGE_RUNNERS)}."
+        )
+    return words

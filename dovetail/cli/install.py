@@ -1,0 +1,264 @@
+"""`dovetail install HOST SERVER`: add a server to the configuration of a host.
+
+Before anything is written, the server is started as the host would start it: in an almost empty
+environment, from the root folder. `--no-check` skips that.
+"""
+
+import os
+import shlex
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from typing import TYPE_CHECKING
+
+from ..errors import ConfigError, DovetailError, Unauthorized
+from .output import bold, dim, print_error, print_json, print_line, print_text
+
+if TYPE_CHECKING:
+    from ..config import ServerConfig
+    from ..host_configs.hosts import Host
+    from ..host_configs.install import Change
+
+CHECK_SECONDS = 60.0
+
+
+def add_install_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("host", metavar="HOST", help="the host; `dovetail hosts` lists them")
+    parser.add_argument(
+        "source",
+        metavar="SERVER",
+        nargs="?",
+        help='a Python file, a URL, or a command such as "uvx some-server"',
+    )
+    parser.add_argument(
+        "--gateway",
+        metavar="FILE",
+        help="add one entry that serves all servers of an mcp.json file",
+    )
+    parser.add_argument("--name", metavar="NAME", help="the name of the server in the host")
+    add_scope_argument(parser)
+    parser.add_argument(
+        "--env",
+        metavar="KEY[=VALUE]",
+        type=_parse_variable,
+        action="append",
+        default=[],
+        help="set an environment variable for the server; without a value, the entry names the "
+        "variable if the host can do that, and otherwise you are asked for the value; repeatable",
+    )
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument(
+        "--dry-run", action="store_true", help="print what would change, and change nothing"
+    )
+    only.add_argument("--print", action="store_true", help="print the entry, to paste it yourself")
+    only.add_argument(
+        "--link", action="store_true", help="print a link that adds the server with one click"
+    )
+    parser.add_argument(
+        "--no-check", action="store_true", help="do not start the server before it is added"
+    )
+
+
+def add_scope_argument(parser: ArgumentParser) -> None:
+    """Add `--scope`."""
+    parser.add_argument(
+        "--scope",
+        choices=("user", "project"),
+        default="user",
+        help="the file for all your work, or that of the project in this folder (default: user)",
+    )
+
+
+def install(options: Namespace) -> None:
+    """Add the server, or print what would be added."""
+    from ..host_configs.hosts import find_host
+    from ..host_configs.server_command import default_name
+
+    host = find_host(options.host)
+    if (options.source is None) == (options.gateway is None):
+        raise ConfigError("Name a server (a file, a URL or a command), or --gateway FILE")
+    name = options.name or ("gateway" if options.gateway else default_name(options.source))
+    if options.link:
+        _print_link(host, name, options)
+        return
+    server = _make_server(host, options)
+    if options.print:
+        _print_entry(host, name, server, options)
+        return
+    tools = None if options.no_check else _check(server, host, options)
+    _install(host, name, server, tools, options)
+
+
+def _install(
+    host: "Host", name: str, server: "ServerConfig", tools: list[str] | None, options: Namespace
+) -> None:
+    from ..host_configs.files import file_lock
+    from ..host_configs.hosts import Machine
+    from ..host_configs.install import apply, plan_install
+    from ..host_configs.running import is_running
+
+    with file_lock():
+        change = plan_install(
+            host,
+            name,
+            server,
+            machine=Machine.current(),
+            scope=options.scope,
+            is_running=is_running(host),
+        )
+        if change.is_needed and not options.dry_run:
+            apply(change)
+    if options.json:
+        print_json(_document(change, tools, options))
+        return
+    _print_change(change, options)
+    if tools is not None:
+        print_line(dim(f"The server starts and has {len(tools)} tools: {_shorten(tools)}."))
+    if change.is_needed and not options.dry_run:
+        print_line(host.after.format(title=host.title))
+
+
+def _print_change(change: "Change", options: Namespace) -> None:
+    if not change.is_needed:
+        print_line(f"{change.file} already has ", bold(change.name), ". Nothing changed.")
+        return
+    verb = "would be added to" if options.dry_run else "was added to"
+    print_line(bold(change.name), f" {verb} {change.host.title}: {change.file}")
+    print_text(change.difference + "\n")
+    if change.command is not None:
+        doing = "would be run" if options.dry_run else "was run"
+        print_line(
+            dim(f"`{shlex.join(change.command[:3])} …` {doing}, because the host is running.")
+        )
+
+
+def _document(change: "Change", tools: list[str] | None, options: Namespace) -> dict[str, object]:
+    from ..host_configs.install import hide_values
+
+    return {
+        "host": change.host.id,
+        "file": str(change.file),
+        "name": change.name,
+        "entry": None if change.entry is None else hide_values(change.entry),
+        "changed": change.is_needed and not options.dry_run,
+        "tools": tools,
+    }
+
+
+def _shorten(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+
+
+# the entry
+
+
+def _make_server(host: "Host", options: Namespace) -> "ServerConfig":
+    from pathlib import Path
+
+    from ..host_configs.host_entry import can_reference
+    from ..host_configs.server_command import gateway_command, parse_source
+
+    if options.gateway:
+        server = gateway_command(Path(options.gateway))
+    else:
+        server = parse_source(options.source, host)
+    if options.env and server.url is not None:
+        raise ConfigError("--env applies to servers that the host starts, but this is a URL")
+    for name, value in options.env:
+        if value is None and can_reference(host):
+            server.env_vars.append(name)
+        else:
+            server.env[name] = _ask_for(name, host) if value is None else value
+    return server
+
+
+def _ask_for(name: str, host: "Host") -> str:
+    """Ask for a value that the host's file has to hold."""
+    from getpass import getpass
+
+    print_error(
+        f"{host.title} cannot name a variable, so its file will contain the value of {name}."
+    )
+    if not sys.stdin.isatty():
+        raise ConfigError(f"There is no terminal to ask for {name}. Use --env {name}=VALUE.")
+    return getpass(f"{name}: ")
+
+
+def _parse_variable(text: str) -> tuple[str, str | None]:
+    name, equals, value = text.partition("=")
+    if not name:
+        raise ArgumentTypeError(f"{text!r} has no name; write KEY=VALUE or KEY")
+    return name, value if equals else None
+
+
+def _print_entry(host: "Host", name: str, server: "ServerConfig", options: Namespace) -> None:
+    from ..host_configs.edit import set_entry
+    from ..host_configs.host_entry import to_entry
+    from ..host_configs.hosts import Machine
+
+    entry = to_entry(server, host, name, scope=options.scope)
+    if options.json:
+        print_json(entry)
+        return
+    print_error(f"For {host.title}: {host.file(Machine.current(), options.scope)}")
+    print_text(set_entry("", host.format, (host.key, name), entry).text)
+
+
+def _print_link(host: "Host", name: str, options: Namespace) -> None:
+    from ..host_configs.links import make_link
+    from ..host_configs.server_command import published_command
+    from .options import URL
+
+    if options.gateway:
+        raise ConfigError("A link would contain a path of this machine, so --gateway has none")
+    is_url = URL.fullmatch(options.source) is not None
+    link = make_link(
+        host,
+        name,
+        url=options.source if is_url else None,
+        command=None if is_url else published_command(options.source),
+    )
+    if options.json:
+        print_json({"link": link.url, "button": link.button})
+        return
+    print_line(link.url)
+    print_line()
+    print_line(dim("For a README:"))
+    print_line(link.button)
+
+
+# the check
+
+
+def _check(server: "ServerConfig", host: "Host", options: Namespace) -> list[str]:
+    """Start the server as the host would; return the names of its tools."""
+    import asyncio
+
+    try:
+        return asyncio.run(_list_tools(server))
+    except Unauthorized:
+        raise ConfigError(
+            f"{options.source} requires a login. Run `dovetail login {options.source}` first, and "
+            "then this command again. Nothing was written."
+        ) from None
+    except DovetailError as error:
+        raise ConfigError(
+            f"The server does not start as {host.title} would start it, so nothing was written "
+            f"(--no-check writes it anyway): {error}"
+        ) from None
+
+
+async def _list_tools(server: "ServerConfig") -> list[str]:
+    from .. import Client
+
+    target: str | list[str] = server.url or [server.command or "", *server.args]
+    where = {} if server.url else {"env": _bare_environment(server), "cwd": os.sep}
+    async with Client(target, timeout=CHECK_SECONDS, **where) as client:
+        return [tool.name async for tool in client.tools()]
+
+
+def _bare_environment(server: "ServerConfig") -> dict[str, str]:
+    """Return what hosts pass on: hardly any variables, and no PATH of a shell. The client adds the
+    home folder and the name of the user."""
+    path = {} if os.name == "nt" else {"PATH": "/usr/bin:/bin"}
+    passed = {name: os.environ[name] for name in server.env_vars if name in os.environ}
+    return {**path, **passed, **server.env}

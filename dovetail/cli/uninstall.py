@@ -1,0 +1,50 @@
+"""`dovetail uninstall HOST NAME`: remove a server that `dovetail install` added."""
+
+from argparse import ArgumentParser, Namespace
+
+from .install import add_scope_argument
+from .output import bold, print_json, print_line, print_text
+
+
+def add_uninstall_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("host", metavar="HOST", help="the host; `dovetail hosts` lists them")
+    parser.add_argument("name", metavar="NAME", help="the name of the server in the host")
+    add_scope_argument(parser)
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="remove it even if `dovetail install` did not write it, or if it changed since",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print what would change, and change nothing"
+    )
+
+
+def uninstall(options: Namespace) -> None:
+    """Remove the entry."""
+    from ..host_configs.files import file_lock
+    from ..host_configs.hosts import Machine, find_host
+    from ..host_configs.install import apply, plan_uninstall
+    from ..host_configs.running import is_running
+
+    host = find_host(options.host)
+    with file_lock():
+        change = plan_uninstall(
+            host,
+            options.name,
+            machine=Machine.current(),
+            scope=options.scope,
+            is_running=is_running(host),
+            force=options.force,
+        )
+        if not options.dry_run:
+            apply(change)
+    if options.json:
+        changed = not options.dry_run
+        print_json(
+            {"host": host.id, "file": str(change.file), "name": change.name, "changed": changed}
+        )
+        return
+    verb = "would be removed from" if options.dry_run else "was removed from"
+    print_line(bold(change.name), f" {verb} {host.title}: {change.file}")
+    print_text(change.difference + "\n")
