@@ -73,9 +73,10 @@ def gateway_command(file: Path, *, python: str | None = None) -> ServerConfig:
 def default_name(source: str) -> str:
     """Return a name for the entry: that of the file, the package or the host of the URL."""
     if _URL.fullmatch(source):
-        labels = (urlsplit(source).hostname or "server").split(".")
+        host = urlsplit(source).hostname or "server"
+        labels = host.split(".")
         telling = [label for label in labels[:-1] if label not in ("mcp", "www", "api")]
-        return _clean(telling[-1] if telling else labels[0])
+        return _clean(telling[-1] if telling and not labels[-1].isdigit() else host)
     if match := _FILE.fullmatch(source):
         path = Path(match["path"]).absolute()
         return _clean(path.stem if path.stem not in _GENERIC else path.parent.name)
