@@ -194,9 +194,9 @@ def _remove(document: JsonDocument, path: Path) -> list[Splice]:
 def _entry_lines(text: str, node: JsonNode, end: int) -> Span:
     """Return the part of the text to remove with an entry, which ends, with its comma, at `end`."""
     if not starts_line(text, node.entry):
-        if text[node.lead - 1] == ",":
+        if text[node.lead - 1] == "," or node.comma is None:
             return len(text[: node.entry].rstrip(" \t")), end
-        return node.entry, end if node.comma is None else _skip_blanks(text, end)
+        return node.entry, _skip_blanks(text, end)
     start = max(break_before(text, line_start(text, node.entry)), node.lead)
     comments = _COMMENTS_ON_LINE.match(text, end)
     after = comments.end() if comments else end
