@@ -141,6 +141,8 @@ def _read_keys(text: str, at: int) -> tuple[Path, int]:
 def _decode_key(written: str) -> str:
     if written[0] not in "\"'":
         return written
+    if "\\" not in written:
+        return written[1:-1]
     key: str = tomllib.loads(f"key = {written}")["key"]
     return key
 

@@ -146,7 +146,8 @@ TEXTS = {
     ),
     "a byte order mark": (
         '\ufeff{\n "mcpServers": {}\n}',
-        '\ufeff{\n "mcpServers": {\n  "new": {\n   "command": "uvx",\n   "args": ["new"]\n  }\n }\n}',
+        '\ufeff{\n "mcpServers": {\n  "new": {\n   "command": "uvx",\n   "args": ["new"]\n'
+        "  }\n }\n}",
     ),
     "a byte order mark and nothing else": (
         "\ufeff",
@@ -503,7 +504,8 @@ REPLACED = {
     ),
     "a value that is not an object": (
         '{\n  "mcpServers": {\n    "new": null\n  }\n}',
-        '{\n  "mcpServers": {\n    "new": {\n      "command": "uvx",\n      "args": ["new"]\n    }\n  }\n}',
+        '{\n  "mcpServers": {\n    "new": {\n      "command": "uvx",\n      "args": ["new"]\n'
+        "    }\n  }\n}",
     ),
     "a compact file": (
         '{"mcpServers":{"new":0}}',
