@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from ..text import quote, with_article
 from . import edit_json, edit_toml, edit_yaml
-from .splice import Edit, EditError, Path, Splice, apply
+from .splice import Edit, EditError, KeyPath, Splice, apply
 
 Format = Literal["json", "toml", "yaml"]
 """The formats of configuration files. JSON may have comments and trailing commas."""
@@ -39,8 +39,8 @@ class Editor(NamedTuple):
 
     title: str
     scan: Callable[[str], Any]
-    set_value: Callable[[Any, Path, Any], list[Splice]]
-    remove_value: Callable[[Any, Path], list[Splice]]
+    set_value: Callable[[Any, KeyPath, Any], list[Splice]]
+    remove_value: Callable[[Any, KeyPath], list[Splice]]
     empty_parents: tuple[type, ...]
     """The types of a value to which entries can be added."""
 
@@ -68,7 +68,7 @@ def parse(text: str, format: Format) -> Any:
     return EDITORS[format].scan(text.removeprefix(_BOM)).value
 
 
-def get_entry(value: Any, path: Path) -> Any:
+def find_entry(value: Any, path: KeyPath) -> Any:
     """Return the entry of a parsed text; None if there is none.
 
     Args:
@@ -79,7 +79,7 @@ def get_entry(value: Any, path: Path) -> Any:
     return None if found is _MISSING else found
 
 
-def set_entry(text: str, format: Format, path: Path, entry: dict[str, Any]) -> Edit:
+def set_entry(text: str, format: Format, path: KeyPath, entry: dict[str, Any]) -> Edit:
     """Add an entry, or replace the one that has its name. If an equal entry exists, nothing
     changes.
 
@@ -104,7 +104,7 @@ def set_entry(text: str, format: Format, path: Path, entry: dict[str, Any]) -> E
     return edit
 
 
-def remove_entry(text: str, format: Format, path: Path) -> Edit:
+def remove_entry(text: str, format: Format, path: KeyPath) -> Edit:
     """Remove an entry. If there is none, nothing changes.
 
     Comments inside the entry, and at the end of its line, are removed with it. Other comments stay.
@@ -127,7 +127,7 @@ def remove_entry(text: str, format: Format, path: Path) -> Edit:
     return edit
 
 
-def removes_only(text: str, format: Format, path: Path, edit: Edit) -> bool:
+def removes_only(text: str, format: Format, path: KeyPath, edit: Edit) -> bool:
     """Return whether an edit of a text removes one entry, and changes no other value.
 
     Args:
@@ -149,7 +149,7 @@ def _apply(text: str, splices: list[Splice]) -> Edit:
     return apply(text, [Splice(at + offset, end + offset, new) for at, end, new in splices])
 
 
-def _check_result(before: Any, edit: Edit, path: Path, entry: Any, editor: Editor) -> None:
+def _check_result(before: Any, edit: Edit, path: KeyPath, entry: Any, editor: Editor) -> None:
     """Raise an error if anything but the entry changed."""
     problem = EditError(
         f"{quote(path[-1])} cannot be changed without changing something else in the file. "
@@ -163,7 +163,7 @@ def _check_result(before: Any, edit: Edit, path: Path, entry: Any, editor: Edito
         raise problem
 
 
-def _check_entry(entry: Any, path: Path, editor: Editor) -> None:
+def _check_entry(entry: Any, path: KeyPath, editor: Editor) -> None:
     try:
         "".join([*path, *_strings(entry, path[-1], editor)]).encode()
     except UnicodeEncodeError:
@@ -188,7 +188,7 @@ def _strings(value: Any, name: str, editor: Editor) -> list[str]:
     raise EditError(f"{quote(name)} has a value that {editor.title} cannot represent")
 
 
-def _check_parents(value: Any, path: Path, editor: Editor) -> None:
+def _check_parents(value: Any, path: KeyPath, editor: Editor) -> None:
     for depth in range(len(path)):
         found = _find(value, path[:depth])
         if found is _MISSING:
@@ -199,7 +199,7 @@ def _check_parents(value: Any, path: Path, editor: Editor) -> None:
             raise EditError(f"{name} is {kind}, not an object, so no entry can be added to it")
 
 
-def _find(value: Any, path: Path) -> Any:
+def _find(value: Any, path: KeyPath) -> Any:
     for key in path:
         if not isinstance(value, dict) or key not in value:
             return _MISSING
@@ -207,7 +207,7 @@ def _find(value: Any, path: Path) -> Any:
     return value
 
 
-def _is_equal_beside(before: Any, after: Any, path: Path) -> bool:
+def _is_equal_beside(before: Any, after: Any, path: KeyPath) -> bool:
     """Return whether two values are equal except at a path. Objects on the path may be missing or
     empty."""
     before, after = ({} if each is None else each for each in (before, after))

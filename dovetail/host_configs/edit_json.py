@@ -14,7 +14,7 @@ from .splice import (
     LINE_BREAK,
     MAX_LINE_CHARS,
     EditError,
-    Path,
+    KeyPath,
     Span,
     Splice,
     apply,
@@ -66,7 +66,7 @@ def _has_no_value(text: str) -> bool:
         return False
 
 
-def set_value(document: JsonDocument, path: Path, value: Any) -> list[Splice]:
+def set_value(document: JsonDocument, path: KeyPath, value: Any) -> list[Splice]:
     """Return the changes that add a value or replace it.
 
     Args:
@@ -85,7 +85,7 @@ def set_value(document: JsonDocument, path: Path, value: Any) -> list[Splice]:
     return [_replace(text, node, value)]
 
 
-def remove_value(document: JsonDocument, path: Path) -> list[Splice]:
+def remove_value(document: JsonDocument, path: KeyPath) -> list[Splice]:
     """Return the changes that remove a value. If its key occurs more than once, all of them go.
 
     Args:
@@ -178,7 +178,7 @@ def _replace(text: str, node: JsonNode, value: Any) -> Splice:
     return Splice(node.start, node.end, _dump(value, space))
 
 
-def _remove(document: JsonDocument, path: Path) -> list[Splice]:
+def _remove(document: JsonDocument, path: KeyPath) -> list[Splice]:
     parent, node = document.find(*path[:-1]), document.find(*path)
     assert parent is not None and node is not None
     text, first, closing = document.text, parent.start + 1, parent.end - 1

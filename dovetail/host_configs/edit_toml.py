@@ -14,7 +14,7 @@ from typing import Any
 
 from .splice import (
     MAX_LINE_CHARS,
-    Path,
+    KeyPath,
     Splice,
     break_after,
     break_before,
@@ -30,7 +30,7 @@ _COMMENT_LINES = re.compile(r"(?>(?:\r?\n[ \t]*+\#[^\r\n]*+)*)")
 _HEADER_LINE = re.compile(r"\r?\n[ \t]*\[")
 
 
-def set_value(document: TomlDocument, path: Path, value: Any) -> list[Splice]:
+def set_value(document: TomlDocument, path: KeyPath, value: Any) -> list[Splice]:
     """Return the changes that add a table or replace it.
 
     Args:
@@ -50,7 +50,7 @@ def set_value(document: TomlDocument, path: Path, value: Any) -> list[Splice]:
     ]
 
 
-def remove_value(document: TomlDocument, path: Path) -> list[Splice]:
+def remove_value(document: TomlDocument, path: KeyPath) -> list[Splice]:
     """Return the changes that remove a table, with its sub-tables.
 
     Args:
@@ -65,7 +65,7 @@ def remove_value(document: TomlDocument, path: Path) -> list[Splice]:
 
 
 def _find_assignment(
-    statements: tuple[TomlStatement, ...] | list[TomlStatement], path: Path
+    statements: tuple[TomlStatement, ...] | list[TomlStatement], path: KeyPath
 ) -> TomlStatement | None:
     """Return the key that has the value at this path, or a table that contains it."""
     matching = (
@@ -74,7 +74,7 @@ def _find_assignment(
     return next(matching, None)
 
 
-def _find_runs(statements: tuple[TomlStatement, ...], path: Path) -> list[list[TomlStatement]]:
+def _find_runs(statements: tuple[TomlStatement, ...], path: KeyPath) -> list[list[TomlStatement]]:
     """Return the statements of a table, its keys and its sub-tables. Those without another one
     between them are together."""
     runs: list[list[TomlStatement]] = []
@@ -89,7 +89,7 @@ def _find_runs(statements: tuple[TomlStatement, ...], path: Path) -> list[list[T
     return runs
 
 
-def _insert(document: TomlDocument, path: Path, value: dict[str, Any]) -> Splice:
+def _insert(document: TomlDocument, path: KeyPath, value: dict[str, Any]) -> Splice:
     text, statements = document.text, document.statements
     line_break = find_line_break(text)
     table = line_break.join(_write_table(path, value))
@@ -120,7 +120,7 @@ def _section_end(text: str, statements: tuple[TomlStatement, ...]) -> int:
     return comments.end()
 
 
-def _replace(text: str, run: list[TomlStatement], path: Path, value: dict[str, Any]) -> Splice:
+def _replace(text: str, run: list[TomlStatement], path: KeyPath, value: dict[str, Any]) -> Splice:
     """Replace the statements of a table. Its header line stays if it has one."""
     first, line_break = run[0], find_line_break(text)
     end = line_end(text, run[-1].end)
@@ -144,7 +144,7 @@ def _remove_lines(text: str, run: list[TomlStatement]) -> Splice:
     return Splice(break_before(text, before), end, "")
 
 
-def _set_inline(text: str, assigned: TomlStatement, rest: Path, value: Any) -> list[Splice]:
+def _set_inline(text: str, assigned: TomlStatement, rest: KeyPath, value: Any) -> list[Splice]:
     """Add a value to an inline table, or replace it."""
     if not rest:
         return [Splice(assigned.value, assigned.end, _write(value))]
@@ -165,7 +165,7 @@ def _set_inline(text: str, assigned: TomlStatement, rest: Path, value: Any) -> l
     return [Splice(at, at, f" {new}" if closing > at else f" {new} ")]
 
 
-def _remove_inline(text: str, start: int, rest: Path) -> list[Splice]:
+def _remove_inline(text: str, start: int, rest: KeyPath) -> list[Splice]:
     """Remove a value from an inline table."""
     entries, closing = scan_inline_table(text, start)
     inner = _find_assignment(entries, rest)
@@ -186,7 +186,7 @@ def _remove_entries(entries: list[TomlStatement], old: list[TomlStatement]) -> l
     return splices + [Splice(before.end, each.end, "") for before, each in pairs if each in old]
 
 
-def _write_table(path: Path, value: dict[str, Any]) -> Iterator[str]:
+def _write_table(path: KeyPath, value: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of a table: its keys first, then its sub-tables."""
     yield f"[{_write_keys(path)}]"
     tables = {key: item for key, item in value.items() if isinstance(item, dict) and item}
@@ -208,7 +208,7 @@ def _write_assignment(key: str, value: Any) -> Iterator[str]:
     yield "]"
 
 
-def _write_keys(path: Path) -> str:
+def _write_keys(path: KeyPath) -> str:
     return ".".join(key if _BARE_KEY.fullmatch(key) else _write(key) for key in path)
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ..yaml_loader import YamlEntry, YamlError, YamlNode, scan_yaml
 from .splice import (
     EditError,
-    Path,
+    KeyPath,
     Splice,
     break_after,
     break_before,
@@ -56,7 +56,7 @@ def scan(text: str) -> YamlDocument:
     return YamlDocument(text, root.value, root)
 
 
-def set_value(document: YamlDocument, path: Path, value: Any) -> list[Splice]:
+def set_value(document: YamlDocument, path: KeyPath, value: Any) -> list[Splice]:
     """Return the changes that add a value or replace it.
 
     Args:
@@ -80,7 +80,7 @@ def set_value(document: YamlDocument, path: Path, value: Any) -> list[Splice]:
     raise AssertionError("the path is empty")
 
 
-def remove_value(document: YamlDocument, path: Path) -> list[Splice]:
+def remove_value(document: YamlDocument, path: KeyPath) -> list[Splice]:
     """Return the changes that remove a value.
 
     Args:
@@ -101,7 +101,7 @@ def remove_value(document: YamlDocument, path: Path) -> list[Splice]:
     return splices
 
 
-def _entries(node: YamlNode | None, path: Path) -> dict[str, YamlEntry]:
+def _entries(node: YamlNode | None, path: KeyPath) -> dict[str, YamlEntry]:
     """Return the entries of the mapping at a path."""
     if node is None or node.entries is None:
         name = ".".join(path) or "The top level of the file"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..errors import ConfigError
 
-Path = tuple[str, ...]
+KeyPath = tuple[str, ...]
 """The keys that lead to an entry, from the top level of the file."""
 Span = tuple[int, int]
 """The start and the end of a part of a text."""
@@ -123,7 +123,7 @@ def _join_spans(spans: list[Span]) -> tuple[Span, ...]:
     return tuple(joined)
 
 
-def wrap(path: Path, value: Any) -> Any:
+def wrap(path: KeyPath, value: Any) -> Any:
     """Return a value inside the objects that a path of keys leads through.
 
     Args:

@@ -8,7 +8,7 @@ import re
 import tomllib
 from typing import Any, NamedTuple
 
-from .splice import EditError, Path
+from .splice import EditError, KeyPath
 
 # Atomic groups, because a possessive group (`(…)*+`) does not match correctly before Python 3.11.3.
 _STRING = (
@@ -36,9 +36,9 @@ class TomlStatement(NamedTuple):
 
     kind: str
     """`[` for a header, `[[` for a header of an array of tables, `=` for a key with its value."""
-    table: Path
+    table: KeyPath
     """The table that contains the key. For a header, its own path."""
-    path: Path
+    path: KeyPath
     """The table that starts here, or the full path of the key."""
     start: int
     value: int
@@ -103,7 +103,7 @@ def scan_inline_table(text: str, start: int) -> tuple[list[TomlStatement], int]:
 
 def _find_statements(text: str) -> list[TomlStatement]:
     found: list[TomlStatement] = []
-    table: Path = ()
+    table: KeyPath = ()
     at = _skip(text, 0)
     while at < len(text):
         header = _HEADER.match(text, at)
@@ -123,14 +123,14 @@ def _skip(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _read_assignment(text: str, at: int, table: Path, is_inline: bool) -> TomlStatement:
+def _read_assignment(text: str, at: int, table: KeyPath, is_inline: bool) -> TomlStatement:
     keys, end = _read_keys(text, at)
     sign = _ASSIGNMENT.match(text, end)
     value = sign.end() if sign else end
     return TomlStatement("=", table, table + keys, at, value, _value_end(text, value, is_inline))
 
 
-def _read_keys(text: str, at: int) -> tuple[Path, int]:
+def _read_keys(text: str, at: int) -> tuple[KeyPath, int]:
     """Return the keys of a dotted key, and where it ends."""
     found = _KEYS.match(text, at)
     if found is None:  # tomllib would have refused the text
