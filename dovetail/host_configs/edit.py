@@ -68,15 +68,19 @@ def parse(text: str, format: Format) -> Any:
     return EDITORS[format].scan(text.removeprefix(_BOM)).value
 
 
-def find_entry(value: Any, path: KeyPath) -> Any:
-    """Return the entry of a parsed text; None if there is none.
+def find_entry(value: Any, path: KeyPath, default: Any = None) -> Any:
+    """Return the entry of a parsed text.
 
     Args:
         value: What `parse` returned.
         path: The keys that lead to the entry.
+        default: What to return if there is no such entry.
     """
-    found = _find(value, path)
-    return None if found is _MISSING else found
+    for key in path:
+        if not isinstance(value, dict) or key not in value:
+            return default
+        value = value[key]
+    return value
 
 
 def set_entry(text: str, format: Format, path: KeyPath, entry: dict[str, Any]) -> Edit:
@@ -97,7 +101,7 @@ def set_entry(text: str, format: Format, path: KeyPath, entry: dict[str, Any]) -
     _check_entry(entry, path, editor)
     before = editor.scan(text.removeprefix(_BOM))
     _check_parents(before.value, path, editor)
-    if _is_equal(_find(before.value, path), entry):
+    if _is_equal(find_entry(before.value, path, _MISSING), entry):
         return Edit(text, ())
     edit = _apply(text, editor.set_value(before, path, entry))
     _check_result(before.value, edit, path, entry, editor)
@@ -120,7 +124,7 @@ def remove_entry(text: str, format: Format, path: KeyPath) -> Edit:
     """
     editor = EDITORS[format]
     before = editor.scan(text.removeprefix(_BOM))
-    if _find(before.value, path) is _MISSING:
+    if find_entry(before.value, path, _MISSING) is _MISSING:
         return Edit(text, ())
     edit = _apply(text, editor.remove_value(before, path))
     _check_result(before.value, edit, path, _MISSING, editor)
@@ -159,7 +163,10 @@ def _check_result(before: Any, edit: Edit, path: KeyPath, entry: Any, editor: Ed
         after = editor.scan(edit.text.removeprefix(_BOM)).value
     except EditError:
         raise problem from None
-    if not (_is_equal_beside(before, after, path) and _is_equal(_find(after, path), entry)):
+    if not (
+        _is_equal_beside(before, after, path)
+        and _is_equal(find_entry(after, path, _MISSING), entry)
+    ):
         raise problem
 
 
@@ -190,21 +197,13 @@ def _strings(value: Any, name: str, editor: Editor) -> list[str]:
 
 def _check_parents(value: Any, path: KeyPath, editor: Editor) -> None:
     for depth in range(len(path)):
-        found = _find(value, path[:depth])
+        found = find_entry(value, path[:depth], _MISSING)
         if found is _MISSING:
             return
         if not isinstance(found, editor.empty_parents):
             name = quote(".".join(path[:depth])) if depth else "The top level of the file"
             kind = with_article(_TYPES.get(type(found), "value"))
             raise EditError(f"{name} is {kind}, not an object, so no entry can be added to it")
-
-
-def _find(value: Any, path: KeyPath) -> Any:
-    for key in path:
-        if not isinstance(value, dict) or key not in value:
-            return _MISSING
-        value = value[key]
-    return value
 
 
 def _is_equal_beside(before: Any, after: Any, path: KeyPath) -> bool:

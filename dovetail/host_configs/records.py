@@ -22,6 +22,8 @@ from .edit import Format, find_entry, parse, remove_entry, removes_only
 from .files import write_file
 from .splice import Edit, KeyPath, Span, move_spans, remove_spans
 
+_MISSING = object()
+
 
 class EntryRecord(msgspec.Struct, frozen=True):
     """An entry that was written."""
@@ -165,13 +167,11 @@ def record_install(
         entry: The entry.
     """
     others = tuple(each for each in (record.entries if record else ()) if each.path != entry.path)
-    is_known = record is not None and old is not None and record.digest == digest_text(old)
-    return FileRecord(
-        digest_text(edit.text),
-        record.existed if record is not None and is_known else old is not None,
-        move_spans(record.inserted if record is not None and is_known else (), edit.splices),
-        (*others, entry),
-    )
+    if record is None or old is None or record.digest != digest_text(old):
+        existed, inserted = old is not None, move_spans((), edit.splices)
+    else:
+        existed, inserted = record.existed, move_spans(record.inserted, edit.splices)
+    return FileRecord(digest_text(edit.text), existed, inserted, (*others, entry))
 
 
 def plan_removal(
@@ -192,20 +192,21 @@ def plan_removal(
             set.
         EditError: The text is not valid, or the entry cannot be removed alone.
     """
-    edit = remove_entry(text, format, path)
-    if edit.is_changed and not force:
-        _require_own(path, find_entry(parse(text, format), path), record)
-    others = tuple(entry for entry in (record.entries if record else ()) if entry.path != path)
-    is_known = record is not None and record.digest == digest_text(text)
-    if record is not None and is_known and not others:
+    found = find_entry(parse(text, format), path, default=_MISSING)
+    if found is not _MISSING and not force:
+        _require_own(path, found, record)
+    if record is None:
+        return Removal(remove_entry(text, format, path).text, None)
+    is_known = record.digest == digest_text(text)
+    others = tuple(entry for entry in record.entries if entry.path != path)
+    if is_known and not others and record.inserted:
         whole = remove_spans(text, record.inserted)
-        if record.inserted and removes_only(text, format, path, whole):
+        if removes_only(text, format, path, whole):
             return Removal(whole.text if whole.text or record.existed else None, None)
-    if record is None or not others:
-        return Removal(edit.text, None)
+    edit = remove_entry(text, format, path)
     inserted = move_spans(record.inserted, edit.splices) if is_known else ()
-    existed = record.existed if is_known else True
-    return Removal(edit.text, FileRecord(digest_text(edit.text), existed, inserted, others))
+    kept = FileRecord(digest_text(edit.text), record.existed or not is_known, inserted, others)
+    return Removal(edit.text, kept if others else None)
 
 
 def _require_own(path: KeyPath, entry: Any, record: FileRecord | None) -> None:
