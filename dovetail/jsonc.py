@@ -9,11 +9,10 @@ value in a file and leave every other byte unchanged:
     text[node.start : node.end]                     # the value as it is written
 
     replace   splice the new text in at [start, end)
-    delete    remove the text from `entry` to the `entry` of the next sibling. For the last entry,
-              start at the previous entry's `comma`, but keep the last entry's own comma if it has
-              one
+    delete    remove the text from `entry` to the `comma`. An entry without a comma is the last one:
+              remove the comma before it, too, which is the character before `lead`
     insert    splice the new text in after the last child, or after the parent's opening bracket.
-              The white space between that bracket and the first child shows the indentation
+              The white space from `lead` to `entry` of a child shows the indentation
 
 JSONC adds the following to JSON: `//` and `/* */` comments wherever white space is allowed, a comma
 after the last entry, and a byte order mark. If a key occurs twice, the last occurrence counts, as
@@ -49,6 +48,8 @@ class JsoncError(ValueError):
 class JsonNode(NamedTuple):
     """The position of one value in the text."""
 
+    lead: int
+    """The end of the bracket or comma before its entry. White space and comments may follow."""
     entry: int
     """The start of its entry, which is the key in an object or the value in an array."""
     start: int
@@ -85,7 +86,7 @@ def scan(text: str) -> JsonDocument:
     scanner.advance()
     start = scanner.start
     value, children = scanner.value(0)
-    root = JsonNode(start, start, scanner.end, None, children)
+    root = JsonNode(0, start, start, scanner.end, None, children)
     scanner.advance()
     if scanner.kind != "end":
         raise scanner.error("there is unexpected text after the end of the document")
@@ -130,7 +131,7 @@ class _Scanner:
         if depth > MAX_DEPTH:
             raise self.error(f"nested deeper than {MAX_DEPTH} levels")
         nodes: dict[str | int, JsonNode] = {}
-        token = self.advance()
+        lead, token = self.end, self.advance()
         while token != closing:
             entry = self.start
             key: str | int = self._key(token) if closing == "}" else len(nodes)
@@ -140,13 +141,13 @@ class _Scanner:
             token = self.advance()
             comma = self.start if token == "," else None
             nodes.pop(key, None)  # of two equal keys, the last counts
-            nodes[key] = JsonNode(entry, start, end, comma, children)
+            nodes[key] = JsonNode(lead, entry, start, end, comma, children)
             if closing == "}":
                 container[key] = value
             else:
                 container.append(value)
             if comma is not None:
-                token = self.advance()
+                lead, token = self.end, self.advance()
             elif token != closing:
                 raise self.error(f"a comma or {closing} is missing here")
         return container, nodes

@@ -16,7 +16,7 @@ from .output import bold, dim, print_error, print_json, print_line, print_text
 if TYPE_CHECKING:
     from ..config import ServerConfig
     from ..host_configs.hosts import Host
-    from ..host_configs.install import Change
+    from ..host_configs.install import Plan
 
 CHECK_SECONDS = 60.0
 
@@ -91,55 +91,51 @@ def install(options: Namespace) -> None:
 def _install(
     host: "Host", name: str, server: "ServerConfig", tools: list[str] | None, options: Namespace
 ) -> None:
-    from ..host_configs.files import file_lock
     from ..host_configs.hosts import Machine
     from ..host_configs.install import apply, plan_install
     from ..host_configs.running import is_running
 
-    with file_lock():
-        change = plan_install(
-            host,
-            name,
-            server,
-            machine=Machine.current(),
-            scope=options.scope,
-            is_running=is_running(host),
-        )
-        if change.is_needed and not options.dry_run:
-            apply(change)
+    plan = plan_install(
+        host,
+        name,
+        server,
+        machine=Machine.current(),
+        scope=options.scope,
+        is_running=is_running(host),
+    )
+    if plan.is_needed and not options.dry_run:
+        apply(plan)
     if options.json:
-        print_json(_document(change, tools, options))
+        print_json(_document(plan, tools, options))
         return
-    _print_change(change, options)
+    _print_change(plan, options)
     if tools is not None:
         print_line(dim(f"The server starts and has {len(tools)} tools: {_shorten(tools)}."))
-    if change.is_needed and not options.dry_run:
+    if plan.is_needed and not options.dry_run:
         print_line(host.after.format(title=host.title))
 
 
-def _print_change(change: "Change", options: Namespace) -> None:
-    if not change.is_needed:
-        print_line(f"{change.file} already has ", bold(change.name), ". Nothing changed.")
+def _print_change(plan: "Plan", options: Namespace) -> None:
+    if not plan.is_needed:
+        print_line(f"{plan.file} already has ", bold(plan.name), ". Nothing changed.")
         return
     verb = "would be added to" if options.dry_run else "was added to"
-    print_line(bold(change.name), f" {verb} {change.host.title}: {change.file}")
-    print_text(change.difference + "\n")
-    if change.command is not None:
+    print_line(bold(plan.name), f" {verb} {plan.host.title}: {plan.file}")
+    print_text(plan.difference + "\n")
+    if plan.command is not None:
         doing = "would be run" if options.dry_run else "was run"
-        print_line(
-            dim(f"`{shlex.join(change.command[:3])} …` {doing}, because the host is running.")
-        )
+        print_line(dim(f"`{shlex.join(plan.command[:3])} …` {doing}, because the host is running."))
 
 
-def _document(change: "Change", tools: list[str] | None, options: Namespace) -> dict[str, object]:
+def _document(plan: "Plan", tools: list[str] | None, options: Namespace) -> dict[str, object]:
     from ..host_configs.install import hide_values
 
     return {
-        "host": change.host.id,
-        "file": str(change.file),
-        "name": change.name,
-        "entry": None if change.entry is None else hide_values(change.entry),
-        "changed": change.is_needed and not options.dry_run,
+        "host": plan.host.id,
+        "file": str(plan.file),
+        "name": plan.name,
+        "entry": None if plan.entry is None else hide_values(plan.entry),
+        "changed": plan.is_needed and not options.dry_run,
         "tools": tools,
     }
 
@@ -251,9 +247,15 @@ async def _list_tools(server: "ServerConfig") -> list[str]:
     from .. import Client
 
     target: str | list[str] = server.url or [server.command or "", *server.args]
-    where = {} if server.url else {"env": _bare_environment(server), "cwd": os.sep}
-    async with Client(target, timeout=CHECK_SECONDS, **where) as client:
-        return [tool.name async for tool in client.tools()]
+    is_url = server.url is not None
+    client = Client(
+        target,
+        env=None if is_url else _bare_environment(server),
+        cwd=None if is_url else os.sep,
+        timeout=CHECK_SECONDS,
+    )
+    async with client:
+        return [tool.name for tool in await client.list_tools()]
 
 
 def _bare_environment(server: "ServerConfig") -> dict[str, str]:

@@ -22,29 +22,25 @@ def add_uninstall_arguments(parser: ArgumentParser) -> None:
 
 def uninstall(options: Namespace) -> None:
     """Remove the entry."""
-    from ..host_configs.files import file_lock
     from ..host_configs.hosts import Machine, find_host
     from ..host_configs.install import apply, plan_uninstall
     from ..host_configs.running import is_running
 
     host = find_host(options.host)
-    with file_lock():
-        change = plan_uninstall(
-            host,
-            options.name,
-            machine=Machine.current(),
-            scope=options.scope,
-            is_running=is_running(host),
-            force=options.force,
-        )
-        if not options.dry_run:
-            apply(change)
+    plan = plan_uninstall(
+        host,
+        options.name,
+        machine=Machine.current(),
+        scope=options.scope,
+        is_running=is_running(host),
+        force=options.force,
+    )
+    if not options.dry_run:
+        apply(plan)
     if options.json:
         changed = not options.dry_run
-        print_json(
-            {"host": host.id, "file": str(change.file), "name": change.name, "changed": changed}
-        )
+        print_json({"host": host.id, "file": str(plan.file), "name": plan.name, "changed": changed})
         return
     verb = "would be removed from" if options.dry_run else "was removed from"
-    print_line(bold(change.name), f" {verb} {host.title}: {change.file}")
-    print_text(change.difference + "\n")
+    print_line(bold(plan.name), f" {verb} {host.title}: {plan.file}")
+    print_text(plan.difference + "\n")

@@ -1,5 +1,17 @@
-"""Add a server to the configuration of a host, and remove it again, without changing anything else.
+"""The configuration files of hosts: where they are, and how one server is added or removed.
 
-`hosts` says which hosts there are and where their files are; `server_command` turns a file, a URL
-or a command into an entry; `host_entry` writes the entry in the form of the host.
+hosts.py        lists the hosts, and where their files are
+host_entry.py   writes a server as an entry of a host
+server_command.py   turns a file, a URL or a command into a server that a host can start
+edit.py         changes one entry in a text, and leaves every other byte as it is
+splice.py       what the three editors share: edit_json.py, edit_toml.py and edit_yaml.py
+toml_scan.py    finds the statements of a TOML text
+files.py        reads and replaces files
+records.py      remembers what was written, so that it can be removed again
+entries.py      adds an entry to a file, or removes it: all of the above in one step
+install.py      plans that for a host, and uses the host's own command if it runs
+host_commands.py   the commands of hosts that can add a server themselves
+running.py      says whether a host runs
+links.py        makes links that add a server with one click
+survey.py       lists the hosts of this machine and their servers
 """

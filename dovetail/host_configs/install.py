@@ -1,7 +1,6 @@
-"""Add one entry to a host's file, and remove it again.
+"""Plan how a host gets a server or loses it, show that, and do it.
 
-`plan_install` and `plan_uninstall` read the file and say what would change; `apply` does it. What a
-`Change` shows never contains the values of variables or headers.
+What a plan shows never contains the values of variables or headers, nor other entries of the file.
 """
 
 from collections.abc import Mapping
@@ -10,19 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..config import ServerConfig
 from ..errors import ConfigError
-from . import host_commands, records
-from .edit import Edit, parse, remove_entry, set_entry
-from .files import read_text, remove_file, replace_file
+from . import entries, host_commands
+from .edit import find_entry, parse, remove_entry, set_entry
+from .files import hold_lock, read_text
 from .host_entry import to_entry
 from .hosts import Host, Machine, Scope
+from .records import EntryRecord, digest_entry, read_records, record_install, write_records
+from .splice import Edit
 
 HIDDEN = "********"
+_HIDING = ("env", "envs", "environment", "headers", "http_headers")
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class Plan(Struct, frozen=True, kw_only=True):
     """What is about to change in a host's file."""
 
     host: Host
@@ -30,20 +33,20 @@ class Change(Struct, frozen=True, kw_only=True):
     name: str
     entry: dict[str, Any] | None
     """The new entry; None if it is removed."""
-    before: str | None
-    """The text of the file; None if there is none."""
-    edit: Edit
+    is_needed: bool
+    """Whether the file is not yet as it should be."""
     difference: str
     """The lines that change, with the values of variables and headers hidden."""
     command: list[str] | None = None
-    """The command of the host that makes the change instead."""
+    """The command of the host that makes the change, if the host runs."""
     inside: Path | None = None
-    """The folder of the project, which a link must not leave."""
+    """The folder of the project, which a symbolic link must not leave."""
+    force: bool = False
 
     @property
-    def is_needed(self) -> bool:
-        """Whether the file is not yet as it should be."""
-        return self.edit.text != (self.before or "") or (self.entry is None and self.before is None)
+    def path(self) -> tuple[str, str]:
+        """The keys that lead to the entry."""
+        return (self.host.key, self.name)
 
 
 def plan_install(
@@ -54,7 +57,7 @@ def plan_install(
     machine: Machine,
     scope: Scope = "user",
     is_running: bool = False,
-) -> Change:
+) -> Plan:
     """Return what has to change so that a host has a server.
 
     Args:
@@ -66,29 +69,27 @@ def plan_install(
         is_running: Whether the host runs, so that its own command should make the change.
 
     Raises:
-        ConfigError: The file cannot be read, or only this entry cannot be changed.
+        ConfigError: The file cannot be read, this entry cannot be changed alone, or the host has to
+            be closed first.
     """
     entry = to_entry(server, host, name, scope=scope)
     file = host.file(machine, scope)
-    before = read_text(file)
-    path = (host.key, name)
-    edit = set_entry(before or "", host.format, path, entry)
-    arguments = host_commands.add_arguments(host, name, server, entry, scope)
-    if is_running and host.command is not None and arguments is None and edit.text != before:
+    change = entries.plan_install(file, host.format, (host.key, name), entry)
+    command = host_commands.add_arguments(host, name, server, entry, scope) if is_running else None
+    if is_running and host.command is not None and command is None and change.is_changed:
         raise ConfigError(
             f"{host.title} is running and may write {file} at any time. Close it, and run this "
-            "command again. Its own command is not used, because other users of this machine could "
-            "see the values of variables and headers."
+            f"command again. (`{host.command}` cannot be used: it is not on the PATH, or other "
+            "users of this machine could see values of variables in its arguments.)"
         )
-    return Change(
+    return Plan(
         host=host,
         file=file,
         name=name,
         entry=entry,
-        before=before,
-        edit=edit,
-        difference=_difference(host, before or "", path, entry),
-        command=arguments if is_running else None,
+        is_needed=change.is_changed,
+        difference=_difference(host, change.old or "", name, entry),
+        command=command,
         inside=machine.project if scope == "project" else None,
     )
 
@@ -101,7 +102,7 @@ def plan_uninstall(
     scope: Scope = "user",
     is_running: bool = False,
     force: bool = False,
-) -> Change:
+) -> Plan:
     """Return what has to change so that a host no longer has a server.
 
     Args:
@@ -113,87 +114,69 @@ def plan_uninstall(
         force: Whether to remove an entry that `install` did not write, or that changed since.
 
     Raises:
-        ConfigError: There is no such entry, or `force` is needed.
+        ConfigError: There is no such entry, or it needs `force`.
     """
     file = host.file(machine, scope)
-    before = read_text(file)
-    path = (host.key, name)
-    entry = _find_entry(before or "", host, name)
-    if entry is None:
+    change = entries.plan_uninstall(file, host.format, (host.key, name), force=force)
+    if not change.is_changed:
         raise ConfigError(f"{file} has no server {name!r}. `dovetail hosts` lists the servers.")
-    record = records.find(host.id, file, name)
-    if not force:
-        records.require(record, entry, name=name, file=file)
-    edit = records.undo(before or "", record) or remove_entry(before or "", host.format, path)
-    return Change(
+    return Plan(
         host=host,
         file=file,
         name=name,
         entry=None,
-        before=before,
-        edit=edit,
-        difference=_difference(host, before or "", path, None),
+        is_needed=True,
+        difference=_difference(host, change.old or "", name, None),
         command=host_commands.remove_arguments(host, name, scope) if is_running else None,
         inside=machine.project if scope == "project" else None,
+        force=force,
     )
 
 
-def apply(change: Change) -> None:
-    """Make a change: write the file, or run the command of the host.
+def apply(plan: Plan) -> None:
+    """Do what a plan says: change the file, or run the command of the host.
 
     Args:
-        change: The change.
+        plan: The plan.
 
     Raises:
-        ConfigError: The file cannot be written, or changed since it was read.
+        ConfigError: The file cannot be written, or the command failed.
     """
-    if change.command is not None:
-        host_commands.run(change.command)
-        has_entry = _find_entry(read_text(change.file) or "", change.host, change.name) is not None
-        if has_entry != (change.entry is not None):
-            raise ConfigError(
-                f"`{change.host.command}` reported success, but {change.file} did not change"
-            )
-    elif change.entry is None and not change.edit.text:
-        remove_file(change.file, change.before or "")
+    host, file = plan.host, plan.file
+    if plan.command is not None:
+        _run_command(plan, plan.command)
+    elif plan.entry is not None:
+        entries.install_entry(
+            file, host.format, plan.path, plan.entry, host=host.id, inside=plan.inside
+        )
     else:
-        replace_file(change.file, change.before, change.edit.text, inside=change.inside)
-    if change.entry is None:
-        records.forget(change.host.id, change.file, change.name)
-        return
-    edit = change.edit if change.command is None else None
-    records.keep(
-        change.host.id,
-        change.file,
-        change.name,
-        change.entry
-        if edit
-        else _find_entry(read_text(change.file) or "", change.host, change.name),
-        edit=edit,
-        existed=change.before is not None,
-    )
+        entries.uninstall_entry(file, host.format, plan.path, force=plan.force, inside=plan.inside)
 
 
-def find_entries(text: str, host: Host) -> dict[str, Any]:
-    """Return the entries of a host's file, by name.
+def _run_command(plan: Plan, command: list[str]) -> None:
+    """Let the host change its file, and remember the entry that it wrote."""
+    host_commands.run(command)
+    with hold_lock():
+        text = read_text(plan.file) or ""
+        entry = find_entry(parse(text, plan.host.format), plan.path)
+        if (entry is None) != (plan.entry is None):
+            raise ConfigError(f"`{command[0]}` reported success, but {plan.file} did not change")
+        records = read_records()
+        record = records.find(plan.file)
+        if entry is not None:
+            written = EntryRecord(plan.host.id, plan.path, digest_entry(entry))
+            record = record_install(record, text, Edit(text, ()), written)
+        elif record is not None:
+            others = tuple(one for one in record.entries if one.path != plan.path)
+            record = replace(record, entries=others) if others else None
+        write_records(records.with_file(plan.file, record))
 
-    Args:
-        text: The text of the file.
-        host: The host.
-    """
-    value = parse(text, host.format)
-    entries = value.get(host.key) if isinstance(value, Mapping) else None
-    return dict(entries) if isinstance(entries, Mapping) else {}
 
-
-def _find_entry(text: str, host: Host, name: str) -> Any:
-    return find_entries(text, host).get(name)
-
-
-def _difference(host: Host, text: str, path: tuple[str, ...], entry: dict[str, Any] | None) -> str:
+def _difference(host: Host, text: str, name: str, entry: Mapping[str, Any] | None) -> str:
     """Return the lines that change. Neighbours are not shown, because they may hold secrets."""
-    old = _find_entry(text, host, path[-1])
-    if isinstance(old, Mapping):
+    path = (host.key, name)
+    old = find_entry(parse(text, host.format), path)
+    if isinstance(old, dict):
         text = set_entry(text, host.format, path, hide_values(old)).text
     if entry is None:
         after = remove_entry(text, host.format, path).text
@@ -204,15 +187,20 @@ def _difference(host: Host, text: str, path: tuple[str, ...], entry: dict[str, A
 
 
 def hide_values(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an entry without the values of its variables and headers.
+    """Return an entry without the values of its variables and headers. References such as `${KEY}`
+    stay.
 
     Args:
         entry: The entry, in the form of any host.
     """
     return {
-        key: dict.fromkeys(value, HIDDEN)
-        if isinstance(value, Mapping)
-        and key in ("env", "envs", "environment", "headers", "http_headers")
+        key: {name: _hide(one) for name, one in value.items()}
+        if isinstance(value, Mapping) and key in _HIDING
         else value
         for key, value in entry.items()
     }
+
+
+def _hide(value: Any) -> Any:
+    is_reference = isinstance(value, str) and value.startswith(("${", "{env:")) and value[-1] == "}"
+    return value if is_reference else HIDDEN

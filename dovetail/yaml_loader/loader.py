@@ -1,8 +1,8 @@
 """A YAML 1.2 loader that turns untrusted text into JSON values.
 
-`ruamel.yaml` (the extra `skills`) parses the text into events. This module builds the values,
-without the YAML features that could surprise a reader. The following are rejected, with an error
-that names the line and column:
+`ruamel.yaml` (the extras `skills` and `install`) parses the text into events. This module builds
+the values, without the YAML features that could surprise a reader. The following are rejected, with
+an error that names the line and column:
 
     anchors, aliases    a few lines of them can expand to gigabytes
     tags, directives    they choose a type, or another version of YAML
@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from .errors import missing_extra
+from ..errors import missing_extra
 
 if TYPE_CHECKING:
     from ruamel.yaml.events import Event
@@ -69,22 +69,37 @@ def load_yaml(text: str, *, portable: bool = False, first_line: int = 1) -> Any:
         YamlError: The text cannot be read. The message starts with the line and column.
         ConfigError: `ruamel.yaml` is not installed.
     """
-    try:
-        from ruamel.yaml.error import MarkedYAMLError, YAMLError
-    except ImportError:
-        raise missing_extra("Reading YAML", "skills") from None
+    require_parser("skills")
+    check_text(text, MAX_CHARACTERS, first_line)
+    return build(text, ValueBuilder(parse_events(text), portable, first_line))
 
-    if len(text) > MAX_CHARACTERS:
-        raise YamlError(f"the text is longer than {MAX_CHARACTERS:,} characters")
+
+def require_parser(extra: str) -> None:
+    """Raise an error that names the extra if `ruamel.yaml` is not installed."""
+    try:
+        import ruamel.yaml.error  # noqa: F401
+    except ImportError:
+        raise missing_extra("Reading YAML", extra) from None
+
+
+def check_text(text: str, max_characters: int, first_line: int) -> None:
+    """Raise an error if a text is too long, or has a character that YAML does not allow."""
+    if len(text) > max_characters:
+        raise YamlError(f"the text is longer than {max_characters:,} characters")
     if control := _CONTROL.search(text):
         raise _error_at("this character is not allowed", text, control.start(), first_line)
-    builder = _Builder(_parse(text), portable, first_line)
+
+
+def build(text: str, builder: "ValueBuilder") -> Any:
+    """Return what a builder makes of a text, and convert errors of ruamel.yaml."""
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
     try:
         return builder.document()
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = error.problem if error.context is None else f"{error.problem} ({error.context})"
-        raise _error(what, mark.line, mark.column, first_line) from None
+        raise _error(what, mark.line, mark.column, builder.first_line) from None
     except YAMLError as error:
         raise YamlError(" ".join(str(error).split())) from None
     except (ValueError, OverflowError) as error:
@@ -93,11 +108,12 @@ def load_yaml(text: str, *, portable: bool = False, first_line: int = 1) -> Any:
         escape = _BAD_ESCAPE.search(text)  # ruamel passes it to `chr`
         at = escape.start() if escape else 0
         raise _error_at(
-            "this escape names a character that does not exist", text, at, first_line
+            "this escape names a character that does not exist", text, at, builder.first_line
         ) from None
 
 
-def _parse(text: str) -> "Iterator[Event]":
+def parse_events(text: str) -> "Iterator[Event]":
+    """Yield the events of a text, as ruamel.yaml defines them."""
     from ruamel.yaml import YAML
     from ruamel.yaml.scanner import Scanner, ScannerError
 
@@ -120,12 +136,14 @@ def _error_at(what: str, text: str, at: int, first_line: int) -> YamlError:
     return _error(what, line, column, first_line)
 
 
-class _Builder:
+class ValueBuilder:
     """A builder that turns the events of ruamel's parser into JSON values."""
 
+    max_depth, max_values = MAX_DEPTH, MAX_VALUES
+
     def __init__(self, events: "Iterator[Event]", portable: bool, first_line: int) -> None:
-        self._events, self._portable, self._first_line = events, portable, first_line
-        self._left = MAX_VALUES
+        self._events, self._portable, self.first_line = events, portable, first_line
+        self._left = self.max_values
 
     def document(self) -> Any:
         from ruamel.yaml.events import DocumentStartEvent, StreamEndEvent
@@ -146,11 +164,7 @@ class _Builder:
     def _value(self, event: Any, depth: int) -> Any:
         from ruamel.yaml.events import AliasEvent, MappingStartEvent, ScalarEvent
 
-        if depth > MAX_DEPTH:
-            raise self._refuse(event, f"nested deeper than {MAX_DEPTH} levels")
-        self._left -= 1
-        if self._left < 0:
-            raise self._refuse(event, f"there are more than {MAX_VALUES:,} values")
+        self._count(event, depth)
         if isinstance(event, AliasEvent):
             raise self._refuse(event, "aliases are not supported")
         if event.anchor is not None:
@@ -162,6 +176,13 @@ class _Builder:
         if isinstance(event, MappingStartEvent):
             return self._mapping(depth)
         return self._sequence(depth)
+
+    def _count(self, event: Any, depth: int, values: int = 1) -> None:
+        if depth > self.max_depth:
+            raise self._refuse(event, f"nested deeper than {self.max_depth} levels")
+        self._left -= values
+        if self._left < 0:
+            raise self._refuse(event, f"there are more than {self.max_values:,} values")
 
     def _mapping(self, depth: int) -> dict[str, Any]:
         from ruamel.yaml.events import MappingEndEvent
@@ -210,4 +231,4 @@ class _Builder:
 
     def _refuse(self, event: Any, what: str) -> YamlError:
         mark = event.start_mark
-        return _error(what, mark.line, mark.column, self._first_line)
+        return _error(what, mark.line, mark.column, self.first_line)

@@ -1,0 +1,223 @@
+"""What `install` wrote, so that `uninstall` can remove it and nothing else.
+
+The records are in `installed.json` in the state folder. For each file they hold a digest of its
+text, the parts of the text that Dovetail wrote, and a digest of each entry. They hold no text.
+
+While the digest of the text matches, the parts are known exactly. When the last entry of a file is
+removed, all of these parts are deleted, so the file is again as it was before the first entry. If
+another program changed the file, only the entry is removed.
+"""
+
+import os
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..config.state_folder import state_folder
+from ..errors import ConfigError
+from ..text import quote
+from .edit import Format, find_entry, parse, remove_entry, removes_only
+from .files import write_file
+from .splice import Edit, KeyPath, Span, move_spans, remove_spans
+
+_MISSING = object()
+
+
+class EntryRecord(msgspec.Struct, frozen=True):
+    """An entry that was written."""
+
+    host: str
+    """The id of the host."""
+    path: KeyPath
+    """The keys that lead to the entry."""
+    digest: str
+    """The digest of the entry."""
+
+
+class FileRecord(msgspec.Struct, frozen=True):
+    """A file to which entries were written."""
+
+    digest: str
+    """The digest of the text after the last write."""
+    existed: bool
+    """Whether there was a file before the first entry was written."""
+    inserted: tuple[Span, ...]
+    """The parts of the text that Dovetail wrote."""
+    entries: tuple[EntryRecord, ...]
+
+    def find(self, path: KeyPath) -> EntryRecord | None:
+        """Return the record of an entry.
+
+        Args:
+            path: The keys that lead to the entry.
+        """
+        return next((entry for entry in self.entries if entry.path == path), None)
+
+
+class InstallRecords(msgspec.Struct, frozen=True):
+    """All records, by the path of the file."""
+
+    files: dict[str, FileRecord] = {}
+
+    def find(self, file: Path) -> FileRecord | None:
+        """Return the record of a file.
+
+        Args:
+            file: The file, or a symbolic link to it.
+        """
+        return self.files.get(os.path.realpath(file))
+
+    def with_file(self, file: Path, record: FileRecord | None) -> "InstallRecords":
+        """Return the records with another record of a file.
+
+        Args:
+            file: The file, or a symbolic link to it.
+            record: The new record; None to remove it.
+        """
+        name = os.path.realpath(file)
+        others = {key: value for key, value in self.files.items() if key != name}
+        return InstallRecords(others if record is None else others | {name: record})
+
+
+class Removal(NamedTuple):
+    """What removes an entry."""
+
+    text: str | None
+    """The new text; None if the file is to be deleted."""
+    record: FileRecord | None
+    """The new record of the file."""
+
+
+def records_file() -> Path:
+    """Return the file of the records.
+
+    Raises:
+        ConfigError: There is no home folder.
+    """
+    return state_folder() / "installed.json"
+
+
+def read_records() -> InstallRecords:
+    """Return all records; none if nothing was installed.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    file = records_file()
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=InstallRecords)
+    except FileNotFoundError:
+        return InstallRecords()
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+    except msgspec.MsgspecError:
+        raise ConfigError(
+            f"{file} is damaged. Delete it; then `dovetail uninstall` needs --force."
+        ) from None
+
+
+def write_records(records: InstallRecords) -> None:
+    """Replace all records. Hold the lock when you call this.
+
+    Args:
+        records: The records.
+
+    Raises:
+        ConfigError: The file cannot be written.
+    """
+    file = records_file()
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        data = msgspec.json.format(msgspec.json.encode(records), indent=2)
+        write_file(file, data + b"\n", None)
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error.strerror}") from None
+
+
+def digest_text(text: str) -> str:
+    """Return the digest of a file's text.
+
+    Args:
+        text: The text.
+    """
+    return f"sha256:{sha256(text.encode()).hexdigest()}"
+
+
+def digest_entry(entry: Any) -> str:
+    """Return the digest of an entry, however it is written.
+
+    Args:
+        entry: The entry.
+    """
+    encoded = msgspec.json.encode(entry, order="sorted", enc_hook=str)
+    return f"sha256:{sha256(encoded).hexdigest()}"
+
+
+def record_install(
+    record: FileRecord | None, old: str | None, edit: Edit, entry: EntryRecord
+) -> FileRecord:
+    """Return the record of a file after an entry was written.
+
+    Args:
+        record: The record before.
+        old: The text before; None if there was no file.
+        edit: The edit of the text.
+        entry: The entry.
+    """
+    others = tuple(each for each in (record.entries if record else ()) if each.path != entry.path)
+    if record is None or old is None or record.digest != digest_text(old):
+        existed, inserted = old is not None, move_spans((), edit.splices)
+    else:
+        existed, inserted = record.existed, move_spans(record.inserted, edit.splices)
+    return FileRecord(digest_text(edit.text), existed, inserted, (*others, entry))
+
+
+def plan_removal(
+    text: str, format: Format, path: KeyPath, record: FileRecord | None, *, force: bool = False
+) -> Removal:
+    """Return what removes an entry from the text of a file. If the text has no such entry, the text
+    stays the same.
+
+    Args:
+        text: The text of the file.
+        format: The format of the file.
+        path: The keys that lead to the entry.
+        record: The record of the file.
+        force: Whether to remove an entry that `install` did not write, or that was changed since.
+
+    Raises:
+        ConfigError: `install` did not write the entry, or it was changed since, and `force` is not
+            set.
+        EditError: The text is not valid, or the entry cannot be removed alone.
+    """
+    found = find_entry(parse(text, format), path, default=_MISSING)
+    if found is not _MISSING and not force:
+        _require_own(path, found, record)
+    if record is None:
+        return Removal(remove_entry(text, format, path).text, None)
+    is_known = record.digest == digest_text(text)
+    others = tuple(entry for entry in record.entries if entry.path != path)
+    if is_known and not others and record.inserted:
+        whole = remove_spans(text, record.inserted)
+        if removes_only(text, format, path, whole):
+            return Removal(whole.text if whole.text or record.existed else None, None)
+    edit = remove_entry(text, format, path)
+    inserted = move_spans(record.inserted, edit.splices) if is_known else ()
+    kept = FileRecord(digest_text(edit.text), record.existed or not is_known, inserted, others)
+    return Removal(edit.text, kept if others else None)
+
+
+def _require_own(path: KeyPath, entry: Any, record: FileRecord | None) -> None:
+    known = record.find(path) if record else None
+    if known is None:
+        raise ConfigError(
+            f"{quote(path[-1])} was not written by `dovetail install`. To remove it anyway, use "
+            "--force."
+        )
+    if known.digest != digest_entry(entry):
+        raise ConfigError(
+            f"{quote(path[-1])} was changed since `dovetail install` wrote it. To remove it "
+            "anyway, use --force."
+        )
