@@ -47,10 +47,11 @@ REACH = """(async (element) => {
   const at = middle(element.getClientRects()[0]);
   await new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
   const isStill = String(middle(element.getClientRects()[0])) === String(at);
-  return isStill && Number.isFinite(at[0]) && element.contains(document.elementFromPoint(...at)) ? at : null;
+  if (!isStill || !Number.isFinite(at[0])) return null;
+  return element.contains(document.elementFromPoint(...at)) ? at : null;
 })(%s)"""
-"""Where an element can be clicked: it is visible, not covered, and does not move from one frame to the
-next, as it does while a list is filled."""
+"""Where an element can be clicked: it is visible, not covered, and does not move from one frame to
+the next, as it does while a list is filled."""
 SETTLE = """new Promise((resolve) => requestAnimationFrame(() => {
   for (const one of document.getAnimations())
     if (one.effect?.getComputedTiming().endTime !== Infinity) one.finish();
