@@ -84,8 +84,8 @@ def send(method: str, repo: str, query: dict[str, Any], body: object = None) -> 
 
 def explain(error: HTTPError, repo: str) -> str:
     """Say what a refusal means, and what to do."""
-    if error.code == 429 or "retry-after" in error.headers:
-        seconds = error.headers.get("retry-after", "60")
+    if error.headers.get("x-ratelimit-remaining") == "0" or "retry-after" in error.headers:
+        seconds = error.headers.get("retry-after", "3600")
         return f"The rate limit of GitHub is exceeded. Try again in {seconds} seconds."
     match error.code:
         case 401:
