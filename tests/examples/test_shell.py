@@ -1,5 +1,6 @@
 """examples/shell.py: nothing runs without the user's agreement, outside the roots, or for too long."""
 
+import asyncio
 import os
 import sys
 from pathlib import Path
@@ -87,7 +88,7 @@ async def test_a_command_that_takes_too_long_is_killed_with_its_children(tmp_pat
             await client.call_tool("run", {"command": command})
         child = int((tmp_path / "child").read_text())
         while is_running(child):
-            pass
+            await asyncio.sleep(0.01)
 
 
 def is_running(process: int) -> bool:
