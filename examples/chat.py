@@ -8,8 +8,8 @@ A chat uses a server in three ways:
     /weather__packing city=Oslo         you choose a prompt
     What is in @db://schema?            the application attaches a resource
 
-Also try "Which books by Austen do you have?" and "Report: the page is blank". An empty line ends the
-chat. Without a terminal, the program allows what only reads, and nothing else.
+Also try "Which books by Austen do you have?" and "Report: the page is blank". An empty line ends
+the chat. Without a terminal, the program allows what only reads, and nothing else.
 """
 
 import asyncio
@@ -99,7 +99,11 @@ RULES: list[tuple[str, str, Callable[[str], Json]]] = [
         "database__query",
         lambda name: {"sql": f"SELECT title FROM books WHERE author LIKE '%{name}' ORDER BY 1"},
     ),
-    (r"Report: (.+)", "github__create_issue", lambda title: {"repo": "acme/widgets", "title": title}),
+    (
+        r"Report: (.+)",
+        "github__create_issue",
+        lambda title: {"repo": "acme/widgets", "title": title},
+    ),
 ]
 
 

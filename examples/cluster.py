@@ -1,12 +1,12 @@
 """A cluster on one machine: two replicas of a server and a worker, which share one Redis.
 
-    redis-server --port 6379 &
+    redis-server --appendonly yes &
     python examples/cluster.py
 
 The replicas answer calls, and the worker runs tasks. A task that was started at one replica goes on
 after that replica has stopped, and the other one returns its result. DOVETAIL_BACKEND names another
-Redis. On several machines, start the same commands on each of them; examples/scale-out has the files
-for Docker Compose and Kubernetes.
+Redis. On several machines, start the same commands on each of them; examples/scale-out has the
+files for Docker Compose and Kubernetes.
 """
 
 import asyncio
@@ -31,7 +31,8 @@ WORKER = ["worker", str(SERVER)]
 
 @asynccontextmanager
 async def start(words: list[str]) -> AsyncIterator[tuple[Process, str]]:
-    """Start a `dovetail` command. Yield the process and its first line, and stop it afterwards."""
+    """Start a `dovetail` command. Yield the process and the line that says that it is ready, and
+    stop it afterwards."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "dovetail", *words),
         env={**os.environ, **VARIABLES},
@@ -40,10 +41,12 @@ async def start(words: list[str]) -> AsyncIterator[tuple[Process, str]]:
     )
     assert process.stderr is not None
     try:
-        line = (await process.stderr.readline()).decode().strip()
-        if not line.startswith(("Serving ", "Running ")):
-            raise SystemExit(line)
-        yield process, line
+        line = ""
+        while not line.startswith(("Serving ", "Running ")):  # warnings may come first
+            previous, line = line, (await process.stderr.readline()).decode()
+            if not line:
+                raise SystemExit(f"A process did not start: {previous.strip()}")
+        yield process, line.strip()
     finally:
         await stop(process)
 

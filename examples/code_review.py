@@ -4,8 +4,8 @@ language.
     dovetail prompt examples/code_review.py code_review code=@examples/weather.py
     dovetail read examples/code_review.py style://python
 
-In a host, prompts are often commands that the user types, such as `/code_review`. The style guide is
-part of the conversation, so the model does not have to fetch it.
+In a host, prompts are often commands that the user types, such as `/code_review`. The style guide
+is part of the conversation, so the model does not have to fetch it.
 """
 
 from typing import Literal

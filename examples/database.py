@@ -1,12 +1,12 @@
 """A read-only SQL database: its schema as a resource, and a tool that answers queries in pages.
 
     dovetail read examples/database.py db://schema
-    dovetail call examples/database.py query sql="SELECT title, year FROM books ORDER BY year" limit=2
+    dovetail call examples/database.py query sql="SELECT title FROM books ORDER BY year" limit=2
     dovetail call examples/database.py query sql="DROP TABLE books"
 
 The server reads the SQLite file that the variable DATABASE names, or a small sample. SQLite itself
-refuses everything but reading, whatever the statement looks like. A statement that takes too long is
-stopped.
+refuses everything but reading, whatever the statement looks like. A statement that takes too long
+is stopped.
 """
 
 import os
@@ -25,14 +25,16 @@ DATABASE = os.environ.get("DATABASE")
 SECONDS = float(os.environ.get("QUERY_SECONDS", "5"))
 STEPS_BETWEEN_CHECKS = 10_000
 SAMPLE = """
-CREATE TABLE books (id INTEGER PRIMARY KEY, title TEXT NOT NULL, author TEXT NOT NULL, year INTEGER);
+CREATE TABLE books (id INTEGER PRIMARY KEY, title TEXT, author TEXT, year INTEGER);
 INSERT INTO books (title, author, year) VALUES
     ('Emma', 'Jane Austen', 1815), ('Middlemarch', 'George Eliot', 1871),
     ('Dracula', 'Bram Stoker', 1897), ('Kim', 'Rudyard Kipling', 1901),
     ('Persuasion', 'Jane Austen', 1817);
 """
-READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION}
-READING |= {sqlite3.SQLITE_RECURSIVE}
+READING = {
+    *(sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ),
+    *(sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE),
+}
 
 server = Server("database", version="1.0.0", instructions="Read db://schema before you query.")
 

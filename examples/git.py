@@ -6,7 +6,7 @@ the log and differences.
     dovetail read examples/git.py git://HEAD/README.md
 
 The server only reads. Arguments come from a model, so none of them can become an option of `git`: a
-revision must have the form of a revision, and is replaced by the id of its commit before it is used.
+revision must have the form of a revision, and is replaced by the id of its commit.
 """
 
 import os
@@ -22,8 +22,10 @@ REPOSITORY = os.environ.get("REPOSITORY", ".")
 MAX_DIFF_CHARS = 100_000
 
 # The settings of a repository can name programs. With these options, git does not run them.
-GIT = ["git", "--no-pager", "--no-optional-locks", "--literal-pathspecs"]
-GIT += ["-c", "core.fsmonitor=false", "-c", "log.showSignature=false"]
+GIT = [
+    *("git", "--no-pager", "--no-optional-locks", "--literal-pathspecs"),
+    *("-c", "core.fsmonitor=false", "-c", "log.showSignature=false"),
+]
 NO_PROGRAMS = ["--no-ext-diff", "--no-textconv", "--no-color"]
 
 Revision = Annotated[

@@ -63,6 +63,13 @@ class NoRedirects(HTTPRedirectHandler):
 
 
 OPENER = build_opener(NoRedirects)
+REFUSALS = {
+    301: "{repo} has moved. Ask the user for its new name.",
+    401: "GitHub does not accept the token. Ask the user to set GITHUB_TOKEN.",
+    403: "The token does not allow this in {repo}. Ask the user for another token.",
+    404: "There is no repository {repo}, or the token cannot see it.",
+    410: "{repo} has no issues: they are disabled.",
+}
 
 
 def send(method: str, repo: str, query: dict[str, Any], body: object = None) -> bytes:
@@ -87,18 +94,10 @@ def explain(error: HTTPError, repo: str) -> str:
     if error.headers.get("x-ratelimit-remaining") == "0" or "retry-after" in error.headers:
         seconds = error.headers.get("retry-after", "3600")
         return f"The rate limit of GitHub is exceeded. Try again in {seconds} seconds."
-    match error.code:
-        case 401:
-            return "GitHub does not accept the token. Ask the user to set GITHUB_TOKEN."
-        case 403:
-            return f"The token does not allow this in {repo}. Ask the user for another token."
-        case 301 | 307 | 308:
-            return f"{repo} has moved. Ask the user for its new name."
-        case 404 | 410:
-            return f"There is no repository {repo}, it has no issues, or the token cannot see it."
-        case 422:
-            return f"GitHub refused the values: {error.read(1000).decode(errors='replace')}"
-    return f"GitHub answered with status {error.code}. Try again later."
+    if error.code == 422:
+        return f"GitHub refused the values: {error.read(1000).decode(errors='replace')}"
+    unknown = f"GitHub answered with status {error.code}. Try again later."
+    return REFUSALS.get(error.code, unknown).format(repo=repo)
 
 
 def read_reply(reply: bytes, type: Any) -> Any:

@@ -8,8 +8,8 @@ The user sees the whole command before it runs. It runs in a folder within the c
 within the server's own folder if the client has no roots. If the time is up or the call is
 cancelled, the command is killed with everything that it has started.
 
-None of this is a sandbox: a command can do what you can do. To confine commands, pass the command of
-a sandbox to `isolate=`, as docs/guides/tools.md shows.
+None of this is a sandbox: a command can do what you can do. To confine commands, start them in a
+sandbox: pass its command to `isolate=`, as docs/guides/tools.md shows.
 """
 
 import os
@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from dovetail import CannotAsk, Client, Context, Server, ToolError
 
+FOLDER = Path.cwd()
 SECONDS = float(os.environ.get("SHELL_SECONDS", "30"))
 MAX_CHARS = 20_000
 
@@ -74,10 +75,10 @@ async def run(command: str, ctx: Context, folder: str = ".") -> Finished:
 async def resolve(folder: str, ctx: Context) -> Path:
     """Return the real path of a folder, after links and `..`. Refuse a folder that is outside."""
     try:
-        path = await ctx.resolve_in_roots(folder)
+        path = await ctx.resolve_in_roots(FOLDER / folder)
     except CannotAsk:  # the client has no roots
-        path = Path(folder).resolve()
-        if not path.is_relative_to(Path.cwd()):
+        path = (FOLDER / folder).resolve()
+        if not path.is_relative_to(FOLDER):
             raise ToolError(f"{folder} is outside the server's folder") from None
     if not path.is_dir():
         raise ToolError(f"There is no folder {folder}")

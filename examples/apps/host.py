@@ -85,7 +85,7 @@ class Website:
             return await answers.get()
 
         def said(role: str, content: Any) -> bool:
-            parts = content if isinstance(content, list) else [content]
+            parts: list[Any] = content if isinstance(content, list) else [content]
             tell(said=" ".join(part["text"] for part in parts))
             return True
 

@@ -34,7 +34,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """The variables of a program that finds the package, and the `dovetail` command, where we do."""
+    """The variables of a program that finds the package and the command where we do."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return {
         **os.environ,

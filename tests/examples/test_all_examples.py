@@ -33,14 +33,16 @@ def copies(tmp_path: Path) -> list[Path]:
 
 def test_mypy_accepts_the_examples_strictly(copies: list[Path]) -> None:
     cache = f"--cache-dir={ROOT / '.mypy_cache' / 'examples'}"
-    found = run_mypy(
-        copies, cache, "--disable-error-code=import-untyped", path=copies[0].parent
-    )
+    found = run_mypy(copies, cache, "--disable-error-code=import-untyped", path=copies[0].parent)
     assert not found, "\n".join(map(str, found))
 
 
-def test_pyright_accepts_the_examples(copies: list[Path]) -> None:
-    settings = {"typeCheckingMode": "standard", "extraPaths": [str(ROOT)]}
+def test_pyright_accepts_the_examples_strictly(copies: list[Path]) -> None:
+    settings = {
+        "typeCheckingMode": "strict",
+        "reportMissingTypeStubs": False,
+        "extraPaths": [str(ROOT)],
+    }
     folder = copies[0].parent
     (folder / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
     found = run_pyright("--project", folder)

@@ -78,7 +78,9 @@ async def test_a_refusal_is_explained_in_words(
     assert token not in str(failure.value)
 
 
-@pytest.mark.parametrize("repo", ["widgets", "acme/..", "../acme/widgets", "acme/widgets?x=", "a/b/c"])
+@pytest.mark.parametrize(
+    "repo", ["widgets", "acme/..", "../acme/widgets", "acme/widgets?x=", "a/b/c"]
+)
 async def test_a_repository_is_a_part_of_the_path_and_nothing_else(github: str, repo: str) -> None:
     async with connect(github) as client:
         with pytest.raises(ToolError, match="`repo` must"):

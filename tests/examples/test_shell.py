@@ -1,4 +1,4 @@
-"""examples/shell.py: nothing runs without the user's agreement, outside the roots, or for too long."""
+"""examples/shell.py: nothing runs without agreement, outside the roots, or for too long."""
 
 import asyncio
 import os
@@ -28,9 +28,7 @@ def connect(folder: Path, answer: Any = True, **options: Any) -> tuple[Client, l
 
 
 @pytest.mark.parametrize("revision", ["stateless", "handshake"])
-async def test_a_command_runs_once_after_the_user_has_agreed(
-    tmp_path: Path, revision: str
-) -> None:
+async def test_a_command_runs_once_after_the_user_has_agreed(tmp_path: Path, revision: str) -> None:
     client, asked = connect(tmp_path, roots=[tmp_path], revision=revision)
     async with client:
         arguments = {"command": "echo run >> log; cat log; exit 3", "folder": str(tmp_path)}
