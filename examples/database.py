@@ -64,7 +64,9 @@ def open_database() -> Iterator[sqlite3.Connection]:
     try:
         yield connection
     except sqlite3.DatabaseError as error:
-        raise ToolError(f"{error}. This database is read-only; write one SELECT.") from None
+        raise ToolError(
+            f"SQLite refused this: {error}. The database is read-only; write one SELECT."
+        ) from None
     finally:
         connection.close()
 

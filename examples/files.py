@@ -19,12 +19,17 @@ from urllib.parse import quote
 
 from msgspec import Meta, Struct
 
-from dovetail import CannotAsk, Context, Server, ToolError
+from dovetail import CannotAsk, Context, Limits, Server, ToolError
 
 FOLDER = Path(os.environ.get("FILES_FOLDER", ".")).resolve()
 MAX_FILE_BYTES = 1024 * 1024
 
-server = Server("files", version="1.0.0", instructions=f"Serves the files in {FOLDER.name}.")
+server = Server(
+    "files",
+    version="1.0.0",
+    instructions=f"Serves the files in {FOLDER.name}.",
+    limits=Limits(watched=10_000),
+)
 server.add_directory(FOLDER, uri="files://", watch=True)
 
 

@@ -113,7 +113,12 @@ def list_issues(
     state: Literal["open", "closed", "all"] = "open",
     page: Annotated[int, Meta(ge=1)] = 1,
 ) -> list[Issue]:
-    """List the issues of a GitHub repository, newest first, at most 30 per page."""
+    """List the issues of a GitHub repository, newest first, at most 30 per page.
+
+    Args:
+        state: Whether to list open issues, closed issues, or both.
+        page: The number of the page.
+    """
     reply = send("GET", repo, {"state": state, "page": page, "per_page": 30})
     found: list[Found] = read_reply(reply, list[Found])
     return [one.to_issue() for one in found if one.pull_request is None]

@@ -88,7 +88,7 @@ async def test_only_reading_is_allowed(database: Path, source: str, sql: str) ->
         sql = sql.replace("users", "books").replace("name", "title")
     client = connect(database) if source == "file" else Client(SERVER)
     async with client:
-        with pytest.raises(ToolError, match="This database is read-only; write one SELECT"):
+        with pytest.raises(ToolError, match="The database is read-only; write one SELECT"):
             await client.call_tool("query", {"sql": sql})
     assert database.read_bytes() == before
     assert [path.name for path in database.parent.iterdir()] == [database.name]
