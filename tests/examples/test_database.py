@@ -104,7 +104,7 @@ async def test_a_statement_that_takes_too_long_is_stopped(database: Path, load: 
         with pytest.raises(ToolError, match=r"query did not finish within 0\.2 s"):
             await client.call_tool("query", {"sql": endless})
     # While a statement reads, nobody gets the file for themselves.
-    connection = sqlite3.connect(database, timeout=60)
+    connection = sqlite3.connect(database, timeout=20)
     connection.execute("BEGIN EXCLUSIVE")
     connection.close()
 

@@ -21,6 +21,14 @@ def git(folder: Path, *words: str) -> str:
     return done.stdout.strip()
 
 
+def sign(folder: Path) -> None:
+    """Give the last commit a signature, which git would have a program verify."""
+    head, _, message = git(folder, "cat-file", "commit", "HEAD").partition("\n\n")
+    signature = "gpgsig -----BEGIN PGP SIGNATURE-----\n \n xx\n -----END PGP SIGNATURE-----"
+    (folder / "signed").write_text(f"{head}\n{signature}\n\n{message}\n")
+    git(folder, "update-ref", "HEAD", git(folder, "hash-object", "-t", "commit", "-w", "signed"))
+
+
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """Two commits and a tag."""
@@ -85,7 +93,7 @@ async def test_revisions_are_completed(repository: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "revision", ["--output=stolen", "-p", "HEAD:poem.txt", "main..v1", "HEAD --all", "", "main v1"]
+    "revision", ["--output=stolen", "-p", "HEAD:poem.txt", "HEAD --all", "", "main v1"]
 )
 async def test_a_revision_cannot_become_an_option_or_anything_else(
     repository: Path, revision: str
@@ -93,9 +101,16 @@ async def test_a_revision_cannot_become_an_option_or_anything_else(
     async with connect(repository) as client:
         for tool, name in (("log", "revision"), ("diff", "old"), ("diff", "new")):
             arguments = {"old": "v1", name: revision} if tool == "diff" else {name: revision}
-            with pytest.raises(ToolError):
+            with pytest.raises(ToolError, match=f"`{name}` must be a string"):
                 await client.call_tool(tool, arguments)
     assert not (repository / "stolen").exists()
+
+
+async def test_a_revision_is_one_commit(repository: Path) -> None:
+    async with connect(repository) as client:
+        for revision in ("main..v1", "v9"):
+            with pytest.raises(ToolError, match=f"There is no revision '{revision}'"):
+                await client.call_tool("log", {"revision": revision})
 
 
 async def test_a_path_cannot_become_an_option_or_leave_the_repository(repository: Path) -> None:
@@ -119,6 +134,7 @@ async def test_no_program_is_run_that_the_repository_names(
     (repository / ".gitattributes").write_text("* diff=custom\n")
     git(repository, "add", ".")
     git(repository, "commit", "--quiet", "--message=Attributes")
+    sign(repository)
     for name in ("diff.external", "diff.custom.textconv", "diff.custom.command", "core.fsmonitor"):
         git(repository, "config", name, str(program))
     git(repository, "config", "log.showSignature", "true")
