@@ -61,7 +61,7 @@ class Chat:
         """Return the model's answer to what the user typed."""
         try:
             self.messages.append({"role": "user", "content": await self.expand(line)})
-        except DovetailError as problem:  # there is no such prompt, or the user refused
+        except (DovetailError, ValueError) as problem:  # no such prompt, refused, or a typo
             return str(problem)
         for _ in range(MAX_STEPS):
             message = self.model(self.messages, self.host.tools_for("openai"))
@@ -76,8 +76,9 @@ class Chat:
     async def expand(self, line: str) -> str:
         """Replace a prompt by its text, and attach the resources that the user names."""
         if line.startswith("/"):
-            name, *pairs = shlex.split(line[1:])
-            filled = await self.host.get_prompt(name, dict(one.split("=", 1) for one in pairs))
+            name, *pairs = shlex.split(line[1:]) or [""]
+            arguments = {key: value for key, _, value in (one.partition("=") for one in pairs)}
+            filled = await self.host.get_prompt(name, arguments)
             return "\n\n".join(message.text for message in filled.messages)
         for uri in re.findall(r"@(\w+://[\w/.%-]+)", line):
             for contents in await self.host.read_resource(uri):

@@ -85,7 +85,7 @@ class Website:
             return await answers.get()
 
         def said(role: str, content: Any) -> bool:
-            parts: list[Any] = content if isinstance(content, list) else [content]
+            parts = [content] if "text" in content else content  # one block, or a list of them
             tell(said=" ".join(part["text"] for part in parts))
             return True
 

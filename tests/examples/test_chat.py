@@ -17,18 +17,24 @@ def test_the_chat_calls_tools_fills_in_prompts_and_attaches_resources() -> None:
         "Which books by Austen do you have?",
         "/weather__packing city=Oslo days=2",
         "What is in @db://schema?",
+        "/weather__packing Oslo",
+        "/weather__packing 'Oslo",
+        "/",
         "/no_such_prompt",
         "Good bye",
     ]
     done = run(EXAMPLES / "chat.py", typed="\n".join(lines))
     assert done.returncode == 0, done.stderr
-    weather, books, packing, *schema, unknown, bye = done.stdout.splitlines()
+    weather, books, packing, *schema, argument, typo, none, unknown, bye = done.stdout.splitlines()
     assert weather.startswith('I found this: {"city":"Oslo","days":[{"day":1,')
     assert '"rows":[["Emma"],["Persuasion"]]' in books
     assert packing.startswith("You said: I am travelling to Oslo for 2 days.")
     assert schema[0] == "You said: What is in @db://schema?"
     assert "db://schema:" in schema
     assert any(line.startswith("CREATE TABLE books") for line in schema)
+    assert "city" in argument
+    assert typo == "No closing quotation"
+    assert "prompt" in none
     assert "no_such_prompt" in unknown
     assert bye == "You said: Good bye"
 

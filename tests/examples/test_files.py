@@ -100,13 +100,24 @@ def watching(folder: Path) -> Iterator["subprocess.Popen[str]"]:
 def test_a_client_is_notified_of_changed_new_and_removed_files(
     folder: Path, watching: "subprocess.Popen[str]"
 ) -> None:
-    assert watching.stdout is not None
-    (folder / "welcome.md").write_text("# Welcome, all of you\n")
-    assert watching.stdout.readline() == "files://welcome.md: # Welcome, all of you\n"
-    (folder / "new.md").write_text("# New\n")
-    lines = {watching.stdout.readline(), watching.stdout.readline()}
-    assert "files://new.md: # New\n" in lines
-    assert any(line.startswith("files://: ") for line in lines)  # the listing has changed, too
+    put(folder / "welcome.md", "# Welcome, all of you\n")
+    wait_for(watching, "files://welcome.md: # Welcome, all of you\n")
+    put(folder / "new.md", "# New\n")
+    wait_for(watching, "files://new.md: # New\n")
     (folder / "welcome.md").unlink()
-    lines = {watching.stdout.readline(), watching.stdout.readline()}
-    assert "files://welcome.md: (removed)\n" in lines
+    wait_for(watching, "files://welcome.md: (removed)\n")
+
+
+def put(path: Path, text: str) -> None:
+    """Write a file at once, so that nobody sees it empty."""
+    complete = path.parents[1] / "complete"
+    complete.write_text(text)
+    complete.replace(path)
+
+
+def wait_for(process: "subprocess.Popen[str]", expected: str) -> None:
+    assert process.stdout is not None
+    lines: list[str] = []
+    while expected not in lines:
+        lines.append(process.stdout.readline())
+        assert lines[-1], lines  # the watchdog has ended the program
