@@ -63,7 +63,7 @@ def open_database() -> Iterator[sqlite3.Connection]:
     connection.set_authorizer(allow_reading)
     try:
         yield connection
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.Error, sqlite3.Warning) as error:
         raise ToolError(
             f"SQLite refused this: {error}. The database is read-only; write one SELECT."
         ) from None
