@@ -2,7 +2,7 @@
 nothing."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,14 @@ class InspectorSettings(Struct, frozen=True, kw_only=True):
     """The target as `Client` accepts it; exports and recordings name it without its secrets."""
     server: str | None = None
     """The server to use, if the target is a configuration file."""
+    revision: str | None = None
+    """The revision that the terminal chose. The page may choose another."""
+    env: Mapping[str, str] = {}
+    """The environment variables that the terminal set for the server."""
+    headers: Mapping[str, str] = {}
+    """The HTTP headers that the terminal gave."""
+    cwd: str | None = None
+    """The folder in which the server is started, if the terminal named one."""
     roots: tuple[Path, ...] = ()
     """The folders that the server may be given as roots."""
     show_secrets: bool = False

@@ -153,6 +153,18 @@ def test_a_server_that_cannot_be_started_leaves_the_page(tmp_path: Path) -> None
         assert json.load(page.open("api/snapshot", {}))["state"]["status"] == "failed"
 
 
+@needs_page
+def test_exports_repeat_the_options_of_the_terminal(tmp_path: Path) -> None:
+    words = ["--env", "API_KEY=s3cret", "--env", "MODE=test", "--revision", "2025-06-18"]
+    with serving(tmp_path, "--no-open", "--cwd", str(tmp_path), *words) as page:
+        message = '{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
+        exported = json.load(page.open("api/export", {"message": message, "form": "command"}))
+    assert exported["text"] == (
+        f"dovetail ping --revision=2025-06-18 --cwd={tmp_path} "
+        f'--env=API_KEY="$API_KEY" --env=MODE=test -- {WEATHER}'
+    )
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "example.com"])
 def test_another_machine_needs_permission(host: str) -> None:
     done = dovetail("inspect", WEATHER, "--web", "--no-open", "--host", host)

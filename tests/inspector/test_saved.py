@@ -390,7 +390,9 @@ def test_exported_tests_run_and_pass_and_fail_as_the_calls_do(folder: Path) -> N
         expecting("echo", {"value": [1, None, 2**60]}, "numbers", under_ms=0.001),
         expecting("nothing", {}, "no such tool"),
     ]  # fmt: skip
-    source = export_tests(calls, ExportedRequest(b"", "server.py"))
+    source = export_tests(calls, ExportedRequest(b"", "server.py", env={"A_TOKEN": "x"}))
+    assert "os.environ['A_TOKEN']" in source
+    source = source.replace("'A_TOKEN': os.environ['A_TOKEN']", "'A_TOKEN': str(os.getpid())")
     status, printed = run_tests(source, folder)
     assert status == 1 and "4 failed, 2 passed" in printed, printed
     for name in ("test_says_it_2", "test_call", "test_numbers", "test_no_such_tool"):
