@@ -19,7 +19,7 @@ from ..protocol.utilities import Level
 from .apps import Apps
 from .calls import Calls, SendCall
 from .comparisons import Comparisons
-from .events import EventBuffer
+from .events import EventBuffer, to_fields
 from .known_revisions import KnownRevisions
 from .lists import LISTS, Lists
 from .login import NO_LOGIN, LoginTarget, SteppedLogin
@@ -226,15 +226,15 @@ class InspectorState:
             "comparison": self.comparisons.fields(),
             "lists": self.list_texts(),
             "failures": self.failures,
-            "calls": [record.fields() for record in self.calls.records.values()],
+            "calls": list(map(to_fields, self.calls.records.values())),
             "questions": [question.fields() for question in self.questions.open.values()],
-            "always": msgspec.to_builtins(list(self.questions.always.values())),
+            "always": list(map(to_fields, self.questions.always.values())),
             "roots": [str(root) for root in self.roots],
             "allowed_roots": [str(root) for root in self.settings.roots],
             "level": self.level,
             "recording": self.recorder.status(),
             "saved": describe_saved(),
             "subscriptions": self.subscriptions.uris,
-            "tasks": [record.fields() for record in self.task_board.records.values()],
+            "tasks": list(map(to_fields, self.task_board.records.values())),
             "apps": {"why_not": self.apps.why_not},
         }

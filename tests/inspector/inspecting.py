@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from dovetail import Client
 from dovetail.inspector import make_policy
 from dovetail.inspector.app import InspectorApp
+from dovetail.inspector.events import to_fields
 from dovetail.inspector.files import load_files
 from dovetail.inspector.login import NO_LOGIN, LoginTarget
 from dovetail.inspector.operations import run_operation
@@ -56,7 +57,7 @@ class Inspecting:
                 last = self.state.events.last
                 record = self.state.calls.records[call]
                 if record.status != "running":
-                    return record.fields()
+                    return to_fields(record)
                 await self.state.events.wait_after(last, SECONDS)
 
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:

@@ -260,7 +260,7 @@ HEADERS = {"X-Tenant": "a b", "Authorization": "Bearer s3cret", "X-Api-Key": "s3
 @pytest.mark.parametrize(
     ("form", "expected"),
     [
-        ("curl", ["'X-Tenant: a b'", "'Authorization: '\"$AUTHORIZATION\"", "\"$X_API_KEY\""]),
+        ("curl", ["'X-Tenant: a b'", "'Authorization: '\"$AUTHORIZATION\"", '"$X_API_KEY"']),
         ("command", ["'--header=X-Tenant: a b'", "'--header=X-Api-Key: '\"$X_API_KEY\""]),
         ("python", ["'X-Tenant': 'a b'", "'Authorization': os.environ['AUTHORIZATION']"]),
         ("pytest", ["import os\n", "'X-Api-Key': os.environ['X_API_KEY']"]),
