@@ -149,7 +149,6 @@ class InspectorState:
     async def close(self) -> None:
         """End everything."""
         self.events.close()
-        self.apps.close()
         await self.calls.close()
         await self.tasks.close()
         if self.session is not None:

@@ -15,6 +15,7 @@ from dovetail.inspector.files import load_files
 from dovetail.inspector.login import NO_LOGIN, LoginTarget
 from dovetail.inspector.operations import run_operation
 from dovetail.inspector.state import InspectorSettings, InspectorState
+from dovetail.serve.plain_app import Asgi
 
 TOKEN = "the-token"
 HOST = "127.0.0.1:4711"
@@ -123,12 +124,13 @@ def make_app(state: InspectorState, folder: Path) -> InspectorApp:
 
 
 async def request(
-    app: InspectorApp,
+    app: Asgi,
     method: str,
     path: str,
     body: bytes = b"",
     headers: dict[str, str] | None = None,
     on_chunk: Callable[[bytes], bool] | None = None,
+    server: tuple[str, int] = ("127.0.0.1", 4711),
 ) -> Reply:
     """Send a request through ASGI. `on_chunk` sees each piece of the body; the client disconnects
     when it returns True."""
@@ -159,6 +161,8 @@ async def request(
         "type": "http",
         "method": method,
         "path": path,
+        "raw_path": path.encode(),
+        "server": server,
         "query_string": query.encode(),
         "headers": [(name.encode(), value.encode()) for name, value in all_headers.items()],
     }
