@@ -62,7 +62,7 @@ DIRECTIONS: dict[Side, tuple[Direction, Direction]] = {
 """Where the messages go that each side sends, and those that it receives."""
 
 
-class Tape:
+class Tape(Tap):
     """A recording of messages, in the order in which they were sent. It is a tap: `Client(target,
     tap=tape)`.
 
