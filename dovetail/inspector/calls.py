@@ -20,7 +20,7 @@ from ..errors import DovetailError, ProtocolError
 from ..jsonrpc.messages import encode
 from ..limits import MIB
 from ..logs import get_logger
-from .events import EventBuffer
+from .events import EventBuffer, to_fields
 from .refusal import Refused
 
 log = get_logger("inspector")
@@ -49,11 +49,6 @@ class CallRecord(Struct, kw_only=True, omit_defaults=True):
     error: dict[str, Any] | None = None
     ms: float | None = None
     progress: dict[str, Any] | None = None
-
-    def fields(self) -> dict[str, Any]:
-        """Return the fields that are set."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        return found
 
 
 class _TaskOutcome(Struct):
@@ -212,7 +207,7 @@ class Calls:
             self._forget_old()
 
     def _report(self, record: CallRecord) -> None:
-        self._events.add("call", **record.fields())
+        self._events.add("call", **to_fields(record))
 
     def _forget_old(self) -> None:
         while len(self.records) > MAX_CALLS or self._size > MAX_RESULT_BYTES:

@@ -100,9 +100,14 @@ class ComparedRequest(Struct, frozen=True):
 
 
 class ReplyTap(Tap):
-    """Keeps the messages of one connection, and the last result of each method."""
+    """Keeps the messages of one connection, and the last result of each method.
 
-    def __init__(self) -> None:
+    Args:
+        show_secrets: Whether credentials in HTTP heads are shown.
+    """
+
+    def __init__(self, show_secrets: bool = False) -> None:
+        self.show_secrets = show_secrets
         self.messages: list[tuple[Direction, bytes]] = []
         self.left_out = 0
         self._exchanges: list[HttpExchange] = []
@@ -183,6 +188,8 @@ async def compare_revisions(
     revisions: Sequence[str],
     request: ComparedRequest,
     on_outcome: Callable[[ComparedRevision], None],
+    *,
+    show_secrets: bool = False,
 ) -> None:
     """Send one request in many revisions, and report each outcome as soon as it is known.
 
@@ -191,9 +198,13 @@ async def compare_revisions(
         revisions: The revisions.
         request: The request.
         on_outcome: Called once for each revision.
+        show_secrets: Whether credentials in HTTP heads are shown.
     """
     await asyncio.gather(
-        *(_send(make_client, revision, request, on_outcome) for revision in revisions)
+        *(
+            _send(make_client, revision, request, on_outcome, ReplyTap(show_secrets))
+            for revision in revisions
+        )
     )
 
 
@@ -202,8 +213,9 @@ async def _send(
     revision: str,
     request: ComparedRequest,
     on_outcome: Callable[[ComparedRevision], None],
+    tap: ReplyTap,
 ) -> None:
-    tap, stderr = ReplyTap(), deque[str](maxlen=STDERR_LINES)
+    stderr = deque[str](maxlen=STDERR_LINES)
     began, is_connected = monotonic(), False
     result, error = None, None
     client = make_client(

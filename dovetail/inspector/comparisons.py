@@ -110,8 +110,13 @@ class Comparisons:
                 comparison.outcomes[outcome.revision] = outcome
                 self._report(comparison)
 
-        revisions = list(comparison.outcomes)
-        await compare_revisions(self._make_client, revisions, comparison.request, on_outcome)
+        await compare_revisions(
+            self._make_client,
+            list(comparison.outcomes),
+            comparison.request,
+            on_outcome,
+            show_secrets=self._state.settings.show_secrets,
+        )
         comparison.status = "done"
         self._learn_revisions(comparison)
         self._report(comparison)

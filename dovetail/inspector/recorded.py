@@ -12,8 +12,17 @@ import msgspec
 from msgspec import Struct
 
 from .. import Client
-from ..mcplog import AuthEvent, HttpEvent, LostEvent, McplogEvent, Recording, StderrEvent, WireEvent
-from ..ports import AuthStep, HttpExchange, LostMessage
+from ..mcplog import (
+    AuthEvent,
+    HttpEvent,
+    LostEvent,
+    McplogEvent,
+    Recording,
+    StderrEvent,
+    WireEvent,
+    to_auth_step,
+)
+from ..ports import HttpExchange, LostMessage
 from ..protocol.base import PROTOCOL_VERSION, SERVER_INFO
 from .events import MAX_EVENTS, EventBuffer
 from .refusal import Refused
@@ -103,7 +112,7 @@ class RecordedState(InspectorState):
                 case HttpEvent():
                     self._tap.exchange(msgspec.convert(event.exchange, HttpExchange))
                 case AuthEvent():
-                    self._tap.auth_step(msgspec.convert(event.step, AuthStep))
+                    self._tap.auth_step(to_auth_step(event))
                 case LostEvent():
                     self._tap.lost(msgspec.convert({"at": self._now, **event.lost}, LostMessage))
                 case StderrEvent():

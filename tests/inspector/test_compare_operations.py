@@ -157,6 +157,23 @@ async def test_over_http_each_revision_has_a_session_of_its_own() -> None:
             assert ("mcp-method" in headers) is (outcome["revision"] == REVISIONS[0])
 
 
+@pytest.mark.parametrize("show_secrets", [False, True])
+async def test_http_heads_show_credentials_only_if_the_terminal_says_so(show_secrets: bool) -> None:
+    app, headers = make_server().asgi(path="/mcp"), {"x-api-key": TOKEN}
+    async with (
+        on_a_port(app) as address,
+        inspecting(f"http://{address}/mcp", headers=headers, show_secrets=show_secrets) as one,
+    ):
+        found = await compare(one, "tools/list", revisions=REVISIONS[:2])
+        sent = [
+            exchange["request_headers"]["x-api-key"]
+            for outcome in found["revisions"]
+            for message in outcome["messages"]
+            for exchange in message.get("http", [])
+        ]
+        assert set(sent) == {TOKEN if show_secrets else "***"}
+
+
 async def test_a_server_of_one_revision_leaves_one_result_and_the_selector_follows(
     tmp_path: Path,
 ) -> None:
