@@ -7,6 +7,7 @@ import {
   signal,
   useEffect,
   useErrorBoundary,
+  useLayoutEffect,
   useState,
 } from "./html.js";
 import { takeToken } from "./api.js";
@@ -102,9 +103,10 @@ function Header() {
 function Tabs() {
   const isWire = store.view.value === "wire";
   const opened = openedPanel().id;
-  useEffect(() => {
+  const loaded = opened !== "tools" && store.link.value.status; // the counts make tabs wider
+  useLayoutEffect(() => {
     document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest" });
-  }, [opened, isWire, store.lists.value]); // the counts make tabs wider
+  }, [opened, isWire, loaded]);
   return html`<nav class="tabs" aria-label="Panels">
     ${panels().map(({ id, title, badge }) => {
       const count = badge?.();

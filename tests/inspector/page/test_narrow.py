@@ -46,7 +46,7 @@ async def test_one_column_shows_the_list_the_tool_and_the_wire(
 
 async def test_the_open_tab_is_in_view(tmp_path: Path) -> None:
     box = "document.querySelector('.tabs [aria-current]')?.getBoundingClientRect()"
-    in_view = f"{box}?.left >= 0 && {box}.right <= innerWidth"
+    in_view = f"{box}?.left >= 0 && {box}.right < innerWidth + 1"
     async with inspected(write(tmp_path), folder=tmp_path, width=320, height=640) as page:
         await page.until("document.querySelector('.left .row')")
         await page.press("[")

@@ -94,6 +94,7 @@ async def test_the_lists_and_the_timeline_of_a_recording_are_shown(tmp_path: Pat
             buttons = "document.querySelectorAll('.middle .actions, .middle .form, [data-key=c]')"
             assert await page.says(f"{buttons}.length") == 0
         await open_panel(page, "Resources")
+        await page.until("document.querySelector('#resources')")
         await page.says("document.querySelector('#resources').focus()")
         await page.press("j")
         assert await page.until(has("notes://{day}", ".middle h2"))
@@ -101,6 +102,8 @@ async def test_the_lists_and_the_timeline_of_a_recording_are_shown(tmp_path: Pat
         await open_panel(page, "Timeline")
         assert await page.until(f"{TIMELINE}.length") == len(LISTED)
         assert all("250 ms" in row for row in await page.says(TIMELINE))
+        await page.command("Page.reload")
+        assert await page.until(f"{TIMELINE}.length") == len(LISTED), "also if it is open at first"
         await page.click("#timeline .row")
         assert await page.until(has("tools/list", ".open-task h3"))
         await page.press("Control+k")
