@@ -152,10 +152,22 @@ class Calls:
             await asyncio.wait([self._running[id]])
         return record
 
-    def cancel(self, id: str) -> None:
-        """Cancel a call. A call that has ended stays as it is."""
+    def find(self, id: str) -> CallRecord:
+        """Return a call.
+
+        Args:
+            id: The id of the call.
+
+        Raises:
+            Refused: There is no such call, or it was too long ago.
+        """
         if id not in self.records:
             raise Refused(f"There is no call {id!r}.", status=404)
+        return self.records[id]
+
+    def cancel(self, id: str) -> None:
+        """Cancel a call. A call that has ended stays as it is."""
+        self.find(id)
         if id in self._running:
             self._running[id].cancel()
 

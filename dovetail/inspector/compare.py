@@ -87,6 +87,8 @@ class Comparison(Struct, frozen=True, omit_defaults=True):
 
     revisions: list[ComparedRevision]
     """In the order in which the revisions were given."""
+    params: str
+    """The params of the request, as JSON text."""
     newest: str | None = None
     """The revision with which the others are compared; None if there is no result."""
 
@@ -269,11 +271,14 @@ def _describe(problem: Exception, seconds: float) -> ComparedError:
     return ComparedError(type(problem).__name__, str(problem) or type(problem).__name__, code)
 
 
-def add_differences(outcomes: Sequence[ComparedRevision], *, mask: bool) -> Comparison:
+def add_differences(
+    outcomes: Sequence[ComparedRevision], params: str = "{}", *, mask: bool
+) -> Comparison:
     """Return a comparison with the result of the newest revision that has one.
 
     Args:
         outcomes: What happened in each revision, newest first.
+        params: The params of the request, as JSON text.
         mask: Whether credentials are masked.
     """
     newest = next((one for one in outcomes if one.result is not None), None)
@@ -281,10 +286,14 @@ def add_differences(outcomes: Sequence[ComparedRevision], *, mask: bool) -> Comp
     for one in outcomes:
         if newest is not None and one is not newest and one.result is not None:
             assert newest.result is not None
-            differences = compare_json(newest.result, one.result, mask=mask)
+            try:
+                differences = compare_json(newest.result, one.result, mask=mask)
+            except msgspec.DecodeError:  # half a surrogate pair
+                differences = [JsonDifference("changed", "$")]
             one = replace(one, differences=differences)
         found.append(_mask(one) if mask else one)
-    return Comparison(found, None if newest is None else newest.revision)
+    params = _mask_json(params) if mask else params
+    return Comparison(found, params, None if newest is None else newest.revision)
 
 
 def _mask(one: ComparedRevision) -> ComparedRevision:

@@ -100,6 +100,8 @@ class InspectorState:
         self.roots = settings.roots
         self.level: Level = "debug"
         self.subscriptions = ResourceSubscriptions(self.events)
+        self.verified: list[str] = []
+        """The files of skills that were read and verified: the URI and the digest of each."""
         self.runs: asyncio.Task[None] | None = None
         """The run of saved calls, or the last one."""
         self._connections = 0
@@ -234,6 +236,7 @@ class InspectorState:
             "recording": self.recorder.status(),
             "saved": describe_saved(),
             "subscriptions": self.subscriptions.uris,
+            "verified": self.verified,
             "tasks": list(map(to_fields, self.task_board.records.values())),
             "apps": {"why_not": self.apps.why_not},
         }
