@@ -34,7 +34,7 @@ from .limits import MIB
 from .logs import get_logger
 from .masking import mask_arguments, mask_message
 from .net import shown_url
-from .ports import Tap
+from .ports import AuthStep, Tap
 from .text import one_line
 
 log = get_logger("mcplog")
@@ -101,7 +101,7 @@ class AuthEvent(Struct, frozen=True, tag_field="kind", tag="auth"):
 
     at: Seconds
     step: dict[str, Any]
-    """The fields of `ports.AuthStep`."""
+    """The fields of `ports.AuthStep`. A body that is UTF-8 is in `text` instead of `body`."""
 
 
 class LostEvent(Struct, frozen=True, tag_field="kind", tag="lost"):
@@ -215,7 +215,11 @@ class McplogWriter(Tap):
         Args:
             step: The step, with credentials masked.
         """
-        self._write(AuthEvent(self._since(getattr(step, "ended", time.time())), _fields(step)))
+        fields = _fields(step)
+        for part in (fields.get("request"), fields.get("reply")):
+            if part and part.get("body"):
+                _show_text(part)
+        self._write(AuthEvent(self._since(getattr(step, "ended", time.time())), fields))
 
     def lost(self, lost: Any) -> None:
         """Write that a message was not delivered.
@@ -384,6 +388,32 @@ def _create(path: Path) -> tuple[Path, IO[bytes]]:
 def _fields(value: Any) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.to_builtins(value, builtin_types=(), str_keys=True)
     return fields
+
+
+def _show_text(part: dict[str, Any]) -> None:
+    """Replace the `body` of a request or a response with its `text`, if it is UTF-8."""
+    try:
+        part["text"] = b64decode(part["body"]).decode()
+        del part["body"]
+    except UnicodeDecodeError:
+        pass
+
+
+def to_auth_step(event: AuthEvent) -> AuthStep:
+    """Return the step of a login that was recorded.
+
+    Args:
+        event: The event.
+
+    Raises:
+        msgspec.ValidationError: The event does not describe a step.
+    """
+    fields = dict(event.step)
+    for name in ("request", "reply"):
+        part = fields.get(name)
+        if isinstance(part, dict) and isinstance(text := part.get("text"), str):
+            fields[name] = {**part, "body": text.encode()}
+    return msgspec.convert(fields, AuthStep)
 
 
 def _encode(line: McplogHeader | McplogEvent) -> bytes:

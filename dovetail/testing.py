@@ -14,7 +14,6 @@ peer that sends arbitrary messages.
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,6 +25,7 @@ from .client.caching import SharedCache
 from .client.call_hook import OnCall
 from .client.callbacks import LogEntry, OnAnswer, OnAsk, OnElicit, OnRoots, OnSample
 from .client.client import Client
+from .client.taps import TappedChannel
 from .connection.connection import OnProgress
 from .connection.extension import Extension
 from .connection.middleware import Middleware
@@ -37,11 +37,8 @@ from .ports import (
     Channel,
     Direction,
     HttpExchange,
-    Incoming,
     LostMessage,
-    OnClose,
     Principal,
-    Receive,
     RequestIdentity,
     Service,
     Tap,
@@ -58,9 +55,14 @@ Side: TypeAlias = Literal["client", "server"]
 
 
 SENDERS: dict[Direction, Side] = {"to_server": "client", "to_client": "server"}
+DIRECTIONS: dict[Side, tuple[Direction, Direction]] = {
+    "client": ("to_server", "to_client"),
+    "server": ("to_client", "to_server"),
+}
+"""Where the messages go that each side sends, and those that it receives."""
 
 
-class Tape:
+class Tape(Tap):
     """A recording of messages, in the order in which they were sent. It is a tap: `Client(target,
     tap=tape)`.
 
@@ -158,7 +160,7 @@ class Tape:
         return writer.path
 
 
-class Taped:
+class Taped(TappedChannel):
     """A channel that records all its messages on a tape.
 
     Args:
@@ -168,43 +170,7 @@ class Taped:
     """
 
     def __init__(self, channel: Channel, tape: Tape, side: Side = "client") -> None:
-        self._channel = channel
-        self._tape = tape
-        is_client = side == "client"
-        self._outgoing: Direction = "to_server" if is_client else "to_client"
-        self._incoming: Direction = "to_client" if is_client else "to_server"
-
-    def start(self, receive: Receive, ended: OnClose) -> None:
-        """Start delivering messages.
-
-        Args:
-            receive: Called with each message, in order.
-            ended: Called once, when the channel has ended.
-        """
-
-        def record(data: Incoming) -> None:
-            if isinstance(data, bytes):
-                self._tape.message(self._incoming, data, time.time())
-            receive(data)
-
-        self._channel.start(record, ended)
-
-    def send(self, data: bytes) -> None:
-        """Queue one message.
-
-        Args:
-            data: The message, without a newline.
-        """
-        self._tape.message(self._outgoing, data, time.time())
-        self._channel.send(data)
-
-    async def drain(self) -> None:
-        """Wait until the queue has room."""
-        await self._channel.drain()
-
-    async def close(self) -> None:
-        """Send all queued messages, then close the channel."""
-        await self._channel.close()
+        super().__init__(channel, tape, *DIRECTIONS[side])
 
 
 class ReplayingServer:

@@ -161,14 +161,15 @@ async def book(url: str, revision: str, city: str) -> None:
         interrupted = answer.action == "cancel"  # Ctrl-C, which cancels only this question
         return answer
 
-    answers: dict[str, Any] = {
-        "on_elicit": elicit,
-        "on_sample": lambda question: "Sleep well, wake up there.",  # in place of a model
-        "on_answer": None
-        if sys.stdin.isatty()
-        else answered,  # at a terminal, the user already sees the answers
-    }
-    async with Client(url, revision=revision, timeout=600, **answers) as client:
+    async with Client(
+        url,
+        revision=revision,
+        timeout=600,
+        on_elicit=elicit,
+        on_sample=lambda question: "Sleep well, wake up there.",  # in place of a model
+        # At a terminal, the user already sees the answers.
+        on_answer=None if sys.stdin.isatty() else answered,
+    ) as client:
         await introduce(client)
         result = await client.call_tool("book", {"city": city})
         if interrupted:

@@ -9,9 +9,11 @@ each charge, and tells them the total on request. Other clients notice nothing.
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from dovetail import Client, Server
 from dovetail.extensions import Extension, Method, Params, Result, notify
+from dovetail.ports import Call, CallHandler
 
 ID = "com.example/cost"
 
@@ -33,15 +35,15 @@ def charging(prices: dict[str, int]) -> Extension:
     """Return the server's part."""
     spent = 0
 
-    async def charge(call, next):
+    async def charge(call: Call, call_next: CallHandler) -> Any:
         nonlocal spent
-        result = await next(call)
+        result = await call_next(call)
         cents = prices.get(call.params.name, 0)
         spent += cents
         notify(call, CHARGED.name, Charged(tool=call.params.name, cents=cents))
         return result
 
-    async def total(call):
+    async def total(call: Call) -> Total:
         return Total(cents=spent)
 
     return Extension(
@@ -56,7 +58,7 @@ def charging(prices: dict[str, int]) -> Extension:
 def paying(on_charge: Callable[[Charged], None]) -> Extension:
     """Return the client's part."""
 
-    async def charged(call):
+    async def charged(call: Call) -> None:
         on_charge(call.params)
 
     return Extension(id=ID, methods=[TOTAL, CHARGED], handlers={CHARGED.name: charged})

@@ -14,11 +14,11 @@ from typing import Any
 from dovetail import ConsentRequest, Host, HostEvent
 
 HERE = Path(__file__).parent
-SERVERS = {
+SERVERS: dict[str, dict[str, Any]] = {
     name: {"command": sys.executable, "args": ["-m", "dovetail", "run", str(HERE / f"{name}.py")]}
     for name in ("weather", "booking")
 }
-SERVERS["lazy"] = {**SERVERS["weather"], "dovetail": {"start": "lazy"}}  # type: ignore[dict-item]
+SERVERS["lazy"] = {**SERVERS["weather"], "dovetail": {"start": "lazy"}}
 
 
 def show_event(event: HostEvent) -> None:

@@ -17,6 +17,7 @@ import dovetail
 from dovetail import mcplog
 from dovetail.errors import ConfigError
 from dovetail.mcplog import McplogWriter, WireEvent, hide_secrets, new_recording_path, read_mcplog
+from dovetail.ports import AuthStep, HttpRequest, HttpResponse
 
 HEADER = '{"mcplog":1,"target":"server.py"}\n'
 PING = '{"kind":"wire","at":0.5,"direction":"to_server","message":"{}"}\n'
@@ -68,6 +69,21 @@ def test_http_and_logins_are_written_too_and_can_be_read_again(tmp_path: Path) -
     assert http.exchange == {"method": "POST", "headers": [["accept", "*/*"]]}
     assert isinstance(auth, mcplog.AuthEvent) and auth.step["method"] == "GET"
     assert isinstance(lost, mcplog.LostEvent) and lost.lost["method"] == "DELETE"
+
+
+@pytest.mark.parametrize("body", [b'{"issuer": "\xc3\xa9"}', b"\xff\xfe", b""])
+def test_the_bodies_of_a_login_are_text_if_they_can_be(tmp_path: Path, body: bytes) -> None:
+    step = AuthStep(
+        name="token", request=HttpRequest(method="POST", url="https://x/", body=b"grant=code"),
+        reply=HttpResponse(status=200, body=body), started=1.0, ended=2.0,
+    )  # fmt: skip
+    with McplogWriter(tmp_path / "night.mcplog", "https://example.com/mcp") as writer:
+        writer.auth_step(step)
+    (event,) = read_mcplog(writer.path).events
+    assert isinstance(event, mcplog.AuthEvent)
+    assert event.step["request"]["text"] == "grant=code"
+    assert ("text" in event.step["reply"]) is body.startswith(b"{")
+    assert mcplog.to_auth_step(event) == step
 
 
 @given(st.lists(st.tuples(st.sampled_from(["to_server", "to_client"]), st.binary() | st.text())))

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from dovetail import Client, Context, Server
+from dovetail import Client, Context, Limits, Server
 from dovetail.auth import Bearer, static_tokens
 from dovetail.errors import Forbidden, InternalError
 from dovetail.masking import mask_message
 from dovetail.mcplog import read_mcplog
 from dovetail.ports import Principal
-from dovetail.testing import PairOptions, Tape, pair
+from dovetail.testing import Bare, PairOptions, Tape, Taped, pair
+from dovetail.transports import memory
 
 NEW = "2026-07-28"
 
@@ -133,3 +134,23 @@ async def test_a_tape_is_saved_as_a_recording_without_credentials(tmp_path: Path
     assert times == sorted(times) and times[0] == 0 and times[-1] > 0
     assert "hunter2" not in path.read_text() and "welcome" in path.read_text()
     assert tape.save(path) != path, "a recording is never overwritten"
+
+
+async def test_a_taped_channel_records_who_sent_what_and_what_was_lost() -> None:
+    ours, theirs = memory.pair(theirs=Limits(incoming=100))
+    tapes = {"client": Tape(), "server": Tape()}
+    client = Bare(Taped(ours, tapes["client"]))
+    server = Bare(Taped(theirs, tapes["server"], "server"))
+    client.send({"method": "a"})
+    assert await server.receive() == {"method": "a"}
+    server.send({"method": "b"})
+    assert await client.receive() == {"method": "b"}
+    for tape in tapes.values():
+        assert tape.methods("client") == ["a"]
+        assert tape.methods("server") == ["b"]
+    client.send(b"x" * 101)
+    await client.close()
+    await server.ended
+    server.send({"method": "c"})
+    assert [lost.direction for lost in tapes["server"].losses] == ["to_server", "to_client"]
+    assert tapes["server"].methods("server") == ["b"]

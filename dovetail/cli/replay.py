@@ -27,7 +27,7 @@ def add_replay_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="compare everything, including ids, times and tokens",
+        help="compare everything, including ids, times, tokens and all progress",
     )
 
 

@@ -68,10 +68,24 @@ class SafeTap:
 
 
 class TappedChannel:
-    """A channel that passes all its messages to a tap."""
+    """A channel that passes all its messages to a tap.
 
-    def __init__(self, channel: Channel, tap: Tap) -> None:
+    Args:
+        channel: The channel that moves the messages.
+        tap: The tap.
+        outgoing: Who receives what is sent on this end of the channel.
+        incoming: Who receives what arrives here.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        tap: Tap,
+        outgoing: Direction = "to_server",
+        incoming: Direction = "to_client",
+    ) -> None:
         self._channel, self._tap = channel, tap
+        self._outgoing, self._incoming = outgoing, incoming
         self._why_unsent: Callable[[bytes], str | None] = getattr(
             channel, "why_unsent", self._why_closed
         )
@@ -81,14 +95,19 @@ class TappedChannel:
         return getattr(self._channel, name)  # what only some channels have, such as `network`
 
     def start(self, receive: Receive, ended: OnClose) -> None:
-        """Start delivering messages."""
-        tap = self._tap
+        """Start delivering messages.
+
+        Args:
+            receive: Called with each message, in order.
+            ended: Called once, when the channel has ended.
+        """
+        tap, incoming = self._tap, self._incoming
 
         def deliver(item: Incoming) -> None:
             if isinstance(item, bytes):
-                tap.message("to_client", item, time.time())
+                tap.message(incoming, item, time.time())
             else:
-                tap.lost(_describe_loss(item))
+                tap.lost(self._describe_loss(item))
             receive(item)
 
         def end(reason: Exception | None) -> None:
@@ -98,13 +117,17 @@ class TappedChannel:
         self._channel.start(deliver, end)
 
     def send(self, data: bytes) -> None:
-        """Queue one message."""
+        """Queue one message.
+
+        Args:
+            data: The message, without a newline.
+        """
         reason = self._why_unsent(data)
         if reason is None:
-            self._tap.message("to_server", data, time.time())
+            self._tap.message(self._outgoing, data, time.time())
         elif reason:
             self._tap.lost(
-                LostMessage(direction="to_server", reason=reason, data=data, at=time.time())
+                LostMessage(direction=self._outgoing, reason=reason, data=data, at=time.time())
             )
         self._channel.send(data)
 
@@ -119,17 +142,16 @@ class TappedChannel:
     def _why_closed(self, data: bytes) -> str | None:
         return "the connection is closed" if self._has_ended else None
 
-
-def _describe_loss(item: TooLong | LostReply) -> LostMessage:
-    """Return what a tap sees of an item that is not a message."""
-    now = time.time()
-    if isinstance(item, TooLong):
-        reason = "the message is too long, so it was skipped"
-        return LostMessage(direction="to_client", reason=reason, data=item.head, at=now)
-    is_unsent = isinstance(item.error, ConnectionClosed) and not item.error.sent
-    return LostMessage(
-        direction="to_server" if is_unsent else "to_client",
-        reason=str(item.error),
-        id=item.id,
-        at=now,
-    )
+    def _describe_loss(self, item: TooLong | LostReply) -> LostMessage:
+        """Return what a tap sees of an item that is not a message."""
+        now = time.time()
+        if isinstance(item, TooLong):
+            reason = "the message is too long, so it was skipped"
+            return LostMessage(direction=self._incoming, reason=reason, data=item.head, at=now)
+        is_unsent = isinstance(item.error, ConnectionClosed) and not item.error.sent
+        return LostMessage(
+            direction=self._outgoing if is_unsent else self._incoming,
+            reason=str(item.error),
+            id=item.id,
+            at=now,
+        )

@@ -7,7 +7,7 @@ The probe is `server/discover`. A result or a version error means that the serve
 client sends `initialize` on the same channel and waits for both answers. The probe's result wins if
 it arrives before the answer to `initialize` or shortly after it, because a server that reads both
 requests together may answer them in any order. If the server dies, the caller restarts it and sends
-only `initialize`.
+only `initialize`, unless the server has not even read the probe.
 https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/stdio#backward-compatibility
 """
 
@@ -157,6 +157,9 @@ class EraDetection:
         except ConnectionClosed as problem:
             if discovery.done() and discovery.exception() is None:
                 raise  # it died after its answer to the probe, so not because of the probe
+            channel = self._session.connection.channel
+            if greeting is None and getattr(channel, "died_unread", False):
+                raise  # it died before it read the probe
             raise ProbeFailed(str(problem), died=True) from None
         finally:
             for task in (discovery, greeting):

@@ -39,40 +39,48 @@ def serve(
     Raises:
         ConfigError: The page or one of its libraries is missing.
     """
-    from ..serve.plain_app import PlainApp, run_plain_app
+    from ..serve.plain_app import Asgi, PlainApp, run_plain_app
     from .app import InspectorApp
     from .files import load_files
     from .recorded import make_state
+    from .view_listener import route_by_port
 
     views = open_view_listener(host)
-    files = load_files() if views is None else load_files(frames=views.origin)
+    files = load_files() if isinstance(views, str) else load_files(frames=views.origin)
     state = make_state(settings)
     policy = make_policy(host, listening.getsockname()[1], secrets.token_urlsafe(TOKEN_BYTES))
-    if views is not None:
-        state.apps.use(views, page_url(policy).partition("/#")[0])
+    state.apps.use(views, page_url(policy).partition("/#")[0])
 
     def open() -> None:
         state.start()
-        if views is not None:
-            state.tasks.start(views.start())
         if background is not None:
             state.tasks.start(background(state))
         on_ready(page_url(policy))
 
-    run_plain_app(PlainApp(InspectorApp(state, policy, files), open, state.close), listening)
+    app: Asgi = InspectorApp(state, policy, files)
+    sockets = [listening]
+    if not isinstance(views, str):
+        app, sockets = route_by_port(views, app), [listening, *views.sockets]
+    run_plain_app(PlainApp(app, open, state.close), sockets)
 
 
-def open_view_listener(host: str) -> "ViewListener | None":
-    """Return the listener for the views of apps, or None if there are none, because a browser on
-    another machine would look for `localhost` there.
+def open_view_listener(host: str) -> "ViewListener | str":
+    """Return the listener for the views of apps, or why there is none: a browser on another machine
+    would look for `localhost` there, or no port can be used.
 
     Args:
         host: The host that the page is bound to.
     """
     from ..net import is_loopback
+    from .apps import NO_PORT, NOT_SHOWN
     from .view_listener import ViewListener
 
-    return ViewListener() if is_loopback(host) else None
+    if not is_loopback(host):
+        return NOT_SHOWN
+    try:
+        return ViewListener()
+    except OSError as problem:
+        return NO_PORT.format(reason=problem.strerror or problem)
 
 
 def make_policy(host: str, port: int, token: str) -> "AccessPolicy":

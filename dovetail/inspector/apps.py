@@ -30,6 +30,7 @@ NOT_SHOWN = (
     "Apps are shown at http://localhost, which is another machine for a browser that opened this "
     "page over the network. To see them, run the command without --allow-remote."
 )
+NO_PORT = "Apps need a port of their own, and none can be opened: {reason}."
 NO_VIEW = "This view is no longer open."
 VIOLATION = "dovetail/csp-violation"
 MAX_VIOLATION_CHARS = 500
@@ -75,35 +76,26 @@ class Apps:
 
     def __init__(self, state: "InspectorState") -> None:
         self._state = state
-        self._listener: ViewListener | None = None
+        self._listener: ViewListener | str = NOT_SHOWN
+        """Where views are shown, or why they are not."""
         self._page_origin = ""
         self._open: _OpenApp | None = None
         self._last: _ShownCall | None = None
         self._count = 0
 
     @property
-    def is_available(self) -> bool:
-        """Whether views can be shown."""
-        return self._listener is not None
-
-    @property
     def why_not(self) -> str | None:
-        """Why views cannot be shown."""
-        return None if self.is_available else NOT_SHOWN
+        """Why views cannot be shown; None if they can."""
+        return self._listener if isinstance(self._listener, str) else None
 
-    def use(self, listener: ViewListener, page_origin: str) -> None:
+    def use(self, listener: ViewListener | str, page_origin: str) -> None:
         """Show views at a listener.
 
         Args:
-            listener: Where the views are.
+            listener: Where the views are, or why they cannot be shown.
             page_origin: The origin of the inspector's page, which may contain them.
         """
         self._listener, self._page_origin = listener, page_origin
-
-    def close(self) -> None:
-        """Stop showing views, for good."""
-        if self._listener is not None:
-            self._listener.close()
 
     # what the page does
 
@@ -120,8 +112,8 @@ class Apps:
         """
         from ..extensions.apps import PROXY_SANDBOX, Bridge
 
-        if self._listener is None:
-            raise Refused(NOT_SHOWN, status=409)
+        if isinstance(self._listener, str):
+            raise Refused(self._listener, status=409)
         last = self._last if again else None
         if again and (last is None or last.tool != tool):
             raise Refused("There is no result to show again.", "Show the view first.", status=409)
@@ -200,7 +192,7 @@ class Apps:
         """Close a view, if it is still the one that is open."""
         if self._open is not None and self._open.id == app:
             self._open = None
-            if self._listener is not None:
+            if not isinstance(self._listener, str):
                 self._listener.hide()
 
     def _require(self, app: int) -> _OpenApp:

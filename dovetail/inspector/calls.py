@@ -20,7 +20,7 @@ from ..errors import DovetailError, ProtocolError
 from ..jsonrpc.messages import encode
 from ..limits import MIB
 from ..logs import get_logger
-from .events import EventBuffer
+from .events import EventBuffer, to_fields
 from .refusal import Refused
 
 log = get_logger("inspector")
@@ -49,11 +49,6 @@ class CallRecord(Struct, kw_only=True, omit_defaults=True):
     error: dict[str, Any] | None = None
     ms: float | None = None
     progress: dict[str, Any] | None = None
-
-    def fields(self) -> dict[str, Any]:
-        """Return the fields that are set."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        return found
 
 
 class _TaskOutcome(Struct):
@@ -157,10 +152,22 @@ class Calls:
             await asyncio.wait([self._running[id]])
         return record
 
-    def cancel(self, id: str) -> None:
-        """Cancel a call. A call that has ended stays as it is."""
+    def find(self, id: str) -> CallRecord:
+        """Return a call.
+
+        Args:
+            id: The id of the call.
+
+        Raises:
+            Refused: There is no such call, or it was too long ago.
+        """
         if id not in self.records:
             raise Refused(f"There is no call {id!r}.", status=404)
+        return self.records[id]
+
+    def cancel(self, id: str) -> None:
+        """Cancel a call. A call that has ended stays as it is."""
+        self.find(id)
         if id in self._running:
             self._running[id].cancel()
 
@@ -212,7 +219,7 @@ class Calls:
             self._forget_old()
 
     def _report(self, record: CallRecord) -> None:
-        self._events.add("call", **record.fields())
+        self._events.add("call", **to_fields(record))
 
     def _forget_old(self) -> None:
         while len(self.records) > MAX_CALLS or self._size > MAX_RESULT_BYTES:

@@ -87,6 +87,8 @@ class Comparison(Struct, frozen=True, omit_defaults=True):
 
     revisions: list[ComparedRevision]
     """In the order in which the revisions were given."""
+    params: str
+    """The params of the request, as JSON text."""
     newest: str | None = None
     """The revision with which the others are compared; None if there is no result."""
 
@@ -100,9 +102,14 @@ class ComparedRequest(Struct, frozen=True):
 
 
 class ReplyTap(Tap):
-    """Keeps the messages of one connection, and the last result of each method."""
+    """Keeps the messages of one connection, and the last result of each method.
 
-    def __init__(self) -> None:
+    Args:
+        show_secrets: Whether credentials in HTTP heads are shown.
+    """
+
+    def __init__(self, show_secrets: bool = False) -> None:
+        self.show_secrets = show_secrets
         self.messages: list[tuple[Direction, bytes]] = []
         self.left_out = 0
         self._exchanges: list[HttpExchange] = []
@@ -183,6 +190,8 @@ async def compare_revisions(
     revisions: Sequence[str],
     request: ComparedRequest,
     on_outcome: Callable[[ComparedRevision], None],
+    *,
+    show_secrets: bool = False,
 ) -> None:
     """Send one request in many revisions, and report each outcome as soon as it is known.
 
@@ -191,9 +200,13 @@ async def compare_revisions(
         revisions: The revisions.
         request: The request.
         on_outcome: Called once for each revision.
+        show_secrets: Whether credentials in HTTP heads are shown.
     """
     await asyncio.gather(
-        *(_send(make_client, revision, request, on_outcome) for revision in revisions)
+        *(
+            _send(make_client, revision, request, on_outcome, ReplyTap(show_secrets))
+            for revision in revisions
+        )
     )
 
 
@@ -202,8 +215,9 @@ async def _send(
     revision: str,
     request: ComparedRequest,
     on_outcome: Callable[[ComparedRevision], None],
+    tap: ReplyTap,
 ) -> None:
-    tap, stderr = ReplyTap(), deque[str](maxlen=STDERR_LINES)
+    stderr = deque[str](maxlen=STDERR_LINES)
     began, is_connected = monotonic(), False
     result, error = None, None
     client = make_client(
@@ -257,11 +271,14 @@ def _describe(problem: Exception, seconds: float) -> ComparedError:
     return ComparedError(type(problem).__name__, str(problem) or type(problem).__name__, code)
 
 
-def add_differences(outcomes: Sequence[ComparedRevision], *, mask: bool) -> Comparison:
+def add_differences(
+    outcomes: Sequence[ComparedRevision], params: str = "{}", *, mask: bool
+) -> Comparison:
     """Return a comparison with the result of the newest revision that has one.
 
     Args:
         outcomes: What happened in each revision, newest first.
+        params: The params of the request, as JSON text.
         mask: Whether credentials are masked.
     """
     newest = next((one for one in outcomes if one.result is not None), None)
@@ -269,10 +286,14 @@ def add_differences(outcomes: Sequence[ComparedRevision], *, mask: bool) -> Comp
     for one in outcomes:
         if newest is not None and one is not newest and one.result is not None:
             assert newest.result is not None
-            differences = compare_json(newest.result, one.result, mask=mask)
+            try:
+                differences = compare_json(newest.result, one.result, mask=mask)
+            except msgspec.DecodeError:  # half a surrogate pair
+                differences = [JsonDifference("changed", "$")]
             one = replace(one, differences=differences)
         found.append(_mask(one) if mask else one)
-    return Comparison(found, None if newest is None else newest.revision)
+    params = _mask_json(params) if mask else params
+    return Comparison(found, params, None if newest is None else newest.revision)
 
 
 def _mask(one: ComparedRevision) -> ComparedRevision:

@@ -9,8 +9,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ..errors import NoCommonRevision
 from ..revisions import OFFICIAL
+from .calls import CallRecord
 from .compare import (
     ComparedRequest,
     ComparedRevision,
@@ -18,6 +21,7 @@ from .compare import (
     add_differences,
     compare_revisions,
 )
+from .events import to_fields
 from .refusal import Refused
 
 if TYPE_CHECKING:
@@ -100,9 +104,28 @@ class Comparisons:
         """
         if self.last is None:
             raise Refused("Nothing was compared yet.", status=404)
-        outcomes = list(self.last.outcomes.values())
+        params = bytes(self.last.request.params).decode()
+        return await self._add_differences(list(self.last.outcomes.values()), params)
+
+    async def compare_calls(self, before: str, after: str | None) -> Comparison:
+        """Compare the outcomes of two calls, as if they were two revisions.
+
+        Args:
+            before: The id of the first call.
+            after: The id of the second call; None if there is none yet.
+
+        Raises:
+            Refused: There is no such call.
+        """
+        first = self._state.calls.find(before)
+        outcomes = [_to_outcome("before", first)]
+        if after is not None:
+            outcomes.append(_to_outcome("after", self._state.calls.find(after)))
+        return await self._add_differences(outcomes, first.params)
+
+    async def _add_differences(self, outcomes: list[ComparedRevision], params: str) -> Comparison:
         mask = not self._state.settings.show_secrets
-        return await asyncio.to_thread(add_differences, outcomes, mask=mask)
+        return await asyncio.to_thread(add_differences, outcomes, params, mask=mask)
 
     async def _run(self, comparison: RunningComparison) -> None:
         def on_outcome(outcome: ComparedRevision) -> None:
@@ -110,8 +133,13 @@ class Comparisons:
                 comparison.outcomes[outcome.revision] = outcome
                 self._report(comparison)
 
-        revisions = list(comparison.outcomes)
-        await compare_revisions(self._make_client, revisions, comparison.request, on_outcome)
+        await compare_revisions(
+            self._make_client,
+            list(comparison.outcomes),
+            comparison.request,
+            on_outcome,
+            show_secrets=self._state.settings.show_secrets,
+        )
         comparison.status = "done"
         self._learn_revisions(comparison)
         self._report(comparison)
@@ -132,3 +160,8 @@ class Comparisons:
     def _report(self, comparison: RunningComparison) -> None:
         if comparison is self.last:
             self._state.report_changed("comparison", comparison.fields())
+
+
+def _to_outcome(name: str, call: CallRecord) -> ComparedRevision:
+    """Return a call in the form of a revision with this name."""
+    return msgspec.convert(to_fields(call) | {"revision": name}, ComparedRevision)

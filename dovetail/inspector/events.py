@@ -138,6 +138,12 @@ def encode_event(event: dict[str, Any]) -> bytes:
         return json.dumps(event).encode()
 
 
+def to_fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a Struct as those of an event."""
+    found: dict[str, Any] = msgspec.to_builtins(value, enc_hook=str)
+    return found
+
+
 def cut_text(data: bytes) -> tuple[str, str | None]:
     """Return a message as text, cut if it is long, and the whole text if it was cut."""
     text = data.decode(errors="replace")

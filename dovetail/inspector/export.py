@@ -2,19 +2,20 @@
 
 The text may be hostile: a server chooses the names of its tools, and much of what you send to it.
 Each form quotes every word, so that a word stays a word, and shows control characters and invisible
-characters as escapes. Credentials are masked, unless the terminal said to show them.
+characters as escapes. Credentials are masked, unless the terminal said to show them. Where the
+server needs one, in its environment or in a header, the text reads an environment variable.
 """
 
 import json
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
 from ..errors import ConfigError
-from ..masking import mask_message
+from ..masking import mask_arguments, mask_headers, mask_message
 from ..mcplog import hide_secrets
 from ..text import escape_json, escape_unsafe, quote
 
@@ -44,6 +45,12 @@ class ExportedRequest(Struct, frozen=True):
     """Whether HTTP requests repeat the method and the name in headers."""
     server: str | None = None
     """The server to use, if the target is a configuration file."""
+    env: Mapping[str, str] = {}
+    """The environment variables that the server gets."""
+    headers: Mapping[str, str] = {}
+    """The HTTP headers that each request has."""
+    cwd: str | None = None
+    """The folder in which the server is started."""
     show_secrets: bool = False
     """Whether credentials are written."""
 
@@ -54,6 +61,35 @@ class ExportedRequest(Struct, frozen=True):
     def shown_target(self) -> str | list[str]:
         """Return the target as it may be written."""
         return self.target if self.show_secrets else hide_secrets(self.target)
+
+    def shown_env(self) -> "dict[str, str | HiddenValue]":
+        """Return the environment variables as they may be written."""
+        return {
+            name: value
+            if self.show_secrets or mask_arguments([f"{name}={value}"]) == [f"{name}={value}"]
+            else HiddenValue(name)
+            for name, value in self.env.items()
+        }
+
+    def shown_headers(self) -> "dict[str, str | HiddenValue]":
+        """Return the HTTP headers as they may be written."""
+        return {
+            name: value
+            if self.show_secrets or mask_headers({name: value}) == {name: value}
+            else HiddenValue(name.upper())
+            for name, value in self.headers.items()
+        }
+
+
+class HiddenValue(Struct, frozen=True):
+    """A secret. What is exported reads it from an environment variable."""
+
+    name: str
+
+    @property
+    def variable(self) -> str:
+        """The name of the environment variable."""
+        return re.sub(r"\W|^(?=\d)", "_", self.name, flags=re.ASCII)
 
 
 def export_request(request: ExportedRequest, form: ExportForm) -> str:
@@ -110,27 +146,40 @@ def _escape(char: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def _target_word(request: ExportedRequest) -> str:
-    target = request.shown_target()
-    return target if isinstance(target, str) else shlex.join(target)
-
-
 def _command(request: ExportedRequest, method: str, params: dict[str, Any]) -> str:
-    target = _target_word(request)
+    shown = request.shown_target()
+    target = shown if isinstance(shown, str) else shlex.join(shown)
     name = str(params.get("name", ""))
-    options = [f"--revision={request.revision}"] if request.revision else []
-    options += [f"--server={request.server}"] if request.server else []
     arguments = json.dumps(params.get("arguments") or {}, ensure_ascii=False)
     words: dict[str, list[str]] = {
-        "tools/call": ["call", *options, f"--args={escape_json(arguments)}", "--", target, name],
-        "resources/read": ["read", *options, "--", target, str(params.get("uri", ""))],
-        "prompts/get": ["prompt", *options, "--", target, name, *_pairs(params)],
-        "ping": ["ping", *options, "--", target],
-        **{name: ["inspect", *options, "--", target] for name in LISTS},
+        "tools/call": ["call", f"--args={escape_json(arguments)}", "--", target, name],
+        "resources/read": ["read", "--", target, str(params.get("uri", ""))],
+        "prompts/get": ["prompt", "--", target, name, *_pairs(params)],
+        "ping": ["ping", "--", target],
+        **{name: ["inspect", "--", target] for name in LISTS},
     }
     if method not in words:
         raise ConfigError(f"No command sends {quote(method)}; use Python or JSON")
-    return " ".join(map(shell_word, ["dovetail", *words[method]]))
+    verb, *rest = words[method]
+    return " ".join(["dovetail", verb, *_options(request), *map(shell_word, rest)])
+
+
+def _options(request: ExportedRequest) -> list[str]:
+    """Return the options that reach the same server in the same way, as words of a shell."""
+    given = {"revision": request.revision, "server": request.server, "cwd": request.cwd}
+    env, headers = request.shown_env(), request.shown_headers()
+    return [
+        *(shell_word(f"--{name}={value}") for name, value in given.items() if value),
+        *(_word_with(f"--env={name}=", value) for name, value in env.items()),
+        *(_word_with(f"--header={name}: ", value) for name, value in headers.items()),
+    ]
+
+
+def _word_with(start: str, value: str | HiddenValue) -> str:
+    """Return a word of a shell that ends with a value."""
+    if isinstance(value, str):
+        return shell_word(start + value)
+    return f'{shell_word(start)}"${value.variable}"'
 
 
 def _pairs(params: dict[str, Any]) -> list[str]:
@@ -179,19 +228,29 @@ def client_code(request: ExportedRequest) -> str:
     Args:
         request: A request, with its target.
     """
-    revision = f", revision={literal(request.revision)}" if request.revision else ""
-    server = f", server={literal(request.server)}" if request.server else ""
-    return f"Client({literal(request.shown_target())}{server}{revision})"
+    given = {"server": request.server, "revision": request.revision, "cwd": request.cwd}
+    options = [f"{name}={literal(value)}" for name, value in given.items() if value]
+    for option, pairs in (("env", request.shown_env()), ("headers", request.shown_headers())):
+        if pairs:
+            items = (f"{literal(name)}: {_value_code(value)}" for name, value in pairs.items())
+            options.append(f"{option}={{{', '.join(items)}}}")
+    return f"Client({', '.join([literal(request.shown_target()), *options])})"
+
+
+def _value_code(value: str | HiddenValue) -> str:
+    return literal(value) if isinstance(value, str) else f"os.environ[{value.variable!r}]"
 
 
 def _python(request: ExportedRequest, method: str, params: dict[str, Any]) -> str:
-    call = _call(method, params)
+    call, client = _call(method, params), client_code(request)
     return f"""\
 import asyncio
-{_imports(call)}
+{imports(call + client)}
+from dovetail import Client
+
 
 async def main() -> None:
-    async with {client_code(request)} as client:
+    async with {client} as client:
         print(await client.{call})
 
 
@@ -199,22 +258,30 @@ asyncio.run(main())
 """
 
 
-def _imports(text: str) -> str:
-    needs_json = "import json\n" if "json.loads(" in text else ""
-    return f"{needs_json}\nfrom dovetail import Client\n"
+def imports(code: str) -> str:
+    """Return the imports that Python code with values of a request needs.
+
+    Args:
+        code: The code.
+    """
+    needed = {"json": "json.loads(", "os": "os.environ["}
+    return "".join(f"import {name}\n" for name, use in needed.items() if use in code)
 
 
 def _pytest(request: ExportedRequest, method: str, params: dict[str, Any]) -> str:
-    call, checks = _call(method, params), "".join(_checks(request, method))
+    call, client = _call(method, params), client_code(request)
+    checks = "".join(_checks(request, method))
     about = str(params.get("name") or params.get("uri") or method)
     name = re.sub(r"\W+", "_", about, flags=re.ASCII).strip("_").lower()[:60]
     return f"""\
 import asyncio
-{_imports(call + checks)}
+{imports(call + client + checks)}
+from dovetail import Client
+
 
 def test_{name or "request"}() -> None:
     async def send() -> object:
-        async with {client_code(request)} as client:
+        async with {client} as client:
             return await client.{call}
 
     result = asyncio.run(send())
@@ -253,7 +320,7 @@ def _curl(request: ExportedRequest, method: str, params: dict[str, Any]) -> str:
     target = request.shown_target()
     if not isinstance(target, str) or not re.match(r"https?://", target):
         raise ConfigError("curl can only send a request to a URL; use the command or Python")
-    headers = {
+    headers: dict[str, str | HiddenValue] = {
         "Content-Type": "application/json",
         "Accept": "application/json, text/event-stream",
     }
@@ -264,10 +331,12 @@ def _curl(request: ExportedRequest, method: str, params: dict[str, Any]) -> str:
         name = params.get("name", params.get("uri"))
         if isinstance(name, str) and re.fullmatch(r"[!-~](?:[ -~]*[!-~])?", name):
             headers["Mcp-Name"] = name
+    headers |= request.shown_headers()
     words = ["curl", "--silent", "--show-error", "--globoff"]
-    words += [word for pair in headers.items() for word in ("--header", ": ".join(pair))]
+    for name, value in headers.items():
+        words += "--header", _word_with(f"{name}: ", value)
     body = escape_json(request.shown(request.message).decode(errors="replace"))
-    return " ".join(map(shell_word, [*words, "--data-binary", body, "--", target]))
+    return " ".join([*words, *map(shell_word, ["--data-binary", body, "--", target])])
 
 
 _FORMS: Final[dict[str, Callable[[ExportedRequest, str, dict[str, Any]], str]]] = {

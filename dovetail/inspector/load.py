@@ -5,9 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from time import perf_counter
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 from msgspec import Struct
 
 from .. import Client
@@ -176,13 +175,3 @@ def make_histogram(times: Sequence[float]) -> list[HistogramBar]:
 def _quantile(times: Sequence[float], share: float) -> float:
     """Return the smallest time that at least this share of the times does not exceed."""
     return times[max(0, -int(-share * len(times) // 1) - 1)]
-
-
-def to_fields(report: LoadReport) -> dict[str, Any]:
-    """Return a report as the fields of an event.
-
-    Args:
-        report: The report.
-    """
-    fields: dict[str, Any] = msgspec.to_builtins(report)
-    return fields

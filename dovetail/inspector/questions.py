@@ -17,7 +17,7 @@ from ..protocol.client_features import CreateMessageResult, ElicitResult
 from ..protocol.content import TextContent
 from ..schema.validation import compile
 from .calls import CURRENT_CALL, Calls
-from .events import EventBuffer
+from .events import EventBuffer, to_fields
 from .json_text import parse_json
 from .refusal import Refused
 
@@ -139,7 +139,7 @@ class Questions:
 
     def report_always(self) -> None:
         """Tell the page what is always answered."""
-        value = [msgspec.to_builtins(answer) for answer in self.always.values()]
+        value = list(map(to_fields, self.always.values()))
         self._events.add("changed", what="always", value=value)
 
     def _report(self, question: PageQuestion, how: str, always: bool | None = None) -> None:

@@ -1,21 +1,32 @@
 """A recording on the page: its events become the events of the page, and there is no server.
 
 What a session shows beside its messages is found in the messages: the name of the server, the
-revision and the log.
+revision, the lists and the log.
 """
 
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from .. import Client
-from ..mcplog import AuthEvent, HttpEvent, LostEvent, McplogEvent, Recording, StderrEvent, WireEvent
-from ..ports import AuthStep, HttpExchange, LostMessage
+from ..mcplog import (
+    AuthEvent,
+    HttpEvent,
+    LostEvent,
+    McplogEvent,
+    Recording,
+    StderrEvent,
+    WireEvent,
+    to_auth_step,
+)
+from ..ports import Direction, HttpExchange, LostMessage
 from ..protocol.base import PROTOCOL_VERSION, SERVER_INFO
 from .events import MAX_EVENTS, EventBuffer
+from .lists import LISTS
 from .refusal import Refused
 from .state import InspectorSettings, InspectorState
 from .tap import EventTap
@@ -27,12 +38,28 @@ CONNECT = "Inspect the server itself: dovetail inspect TARGET --web"
 class _RecordedMessage(Struct):
     """The parts of a message that say something about the session."""
 
+    id: int | str | None = None
     method: str | None = None
     params: dict[str, Any] = {}
     result: dict[str, Any] = {}
 
 
+class _RecordedPage(Struct):
+    """A reply with a page of a list."""
+
+    result: dict[str, Raw]
+
+
+class _ListRequest(Struct, frozen=True):
+    """A request for a page of a list, without a reply so far."""
+
+    name: str
+    is_first: bool
+
+
 _decode = msgspec.json.Decoder(_RecordedMessage).decode
+_decode_page = msgspec.json.Decoder(_RecordedPage).decode
+_LIST_OF = {method: name for name, (method, _) in LISTS.items()}
 
 
 def make_state(settings: InspectorSettings) -> InspectorState:
@@ -68,6 +95,7 @@ class RecordedState(InspectorState):
         self._tap = EventTap(self.events, 1, settings.show_secrets)
         self._server: dict[str, Any] = {}
         self._revision = recording.header.revision
+        self._requested: dict[int | str | None, _ListRequest] = {}
         unreadable = sum(not self._add(event) for event in recording.events)
         self.status = self._describe(recording, unreadable)
         self.events.add("state", **self.status)
@@ -99,11 +127,11 @@ class RecordedState(InspectorState):
             match event:
                 case WireEvent():
                     self._tap.message(event.direction, event.data, self._now)
-                    self._read_message(event.data)
+                    self._read_message(event.direction, event.data)
                 case HttpEvent():
                     self._tap.exchange(msgspec.convert(event.exchange, HttpExchange))
                 case AuthEvent():
-                    self._tap.auth_step(msgspec.convert(event.step, AuthStep))
+                    self._tap.auth_step(to_auth_step(event))
                 case LostEvent():
                     self._tap.lost(msgspec.convert({"at": self._now, **event.lost}, LostMessage))
                 case StderrEvent():
@@ -112,11 +140,16 @@ class RecordedState(InspectorState):
             return False
         return True
 
-    def _read_message(self, data: bytes) -> None:
+    def _read_message(self, direction: Direction, data: bytes) -> None:
         try:
             message = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return
+        if direction == "to_server" and message.method in _LIST_OF:
+            request = _ListRequest(_LIST_OF[message.method], "cursor" not in message.params)
+            self._requested[message.id] = request
+        elif direction == "to_client" and message.method is None and message.id in self._requested:
+            self._add_page(self._requested.pop(message.id), data)
         if message.method == "notifications/message":
             self._add_log(message.params)
         meta = message.result.get("_meta") or message.params.get("_meta")
@@ -128,6 +161,14 @@ class RecordedState(InspectorState):
             self._revision = message.result.get("protocolVersion")
         elif not self._revision:
             self._revision = meta.get(PROTOCOL_VERSION)
+
+    def _add_page(self, request: _ListRequest, data: bytes) -> None:
+        """Add a page to a list, as it was sent. An error and what is not a list add nothing."""
+        field = LISTS[request.name][1]
+        with suppress(msgspec.DecodeError, KeyError):
+            items = msgspec.json.decode(_decode_page(data).result[field], type=list[Raw])
+            before = None if request.is_first else self.lists.get(request.name)
+            self.lists[request.name] = [*(before or ()), *items]
 
     def _add_log(self, params: dict[str, Any]) -> None:
         logger = params.get("logger")

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import UNSET
 
-from .export import ExportedRequest, client_code, literal
+from .export import ExportedRequest, client_code, imports, literal
 from .saved import SavedCall
 
 MAX_NAME_CHARS: Final = 60
@@ -18,7 +18,8 @@ HEAD: Final = '''\
 """Calls that were saved with the inspector. Run them with pytest in the same folder."""
 
 import asyncio
-{imports}from typing import Any
+{imports}import time
+from typing import Any
 
 {schemas}from dovetail import Client, ToolResult
 
@@ -45,11 +46,9 @@ def export_tests(calls: Sequence[SavedCall], request: ExportedRequest) -> str:
     """
     taken: set[str] = set()
     tests = "".join(_test(call, _name(call, taken)) for call in calls)
-    needs_json = "import json\n" if "json.loads(" in tests else ""
+    client = client_code(request)
     needs_schema = "import jsonschema_rs\n\n" if "jsonschema_rs." in tests else ""
-    head = HEAD.format(
-        imports=f"{needs_json}import time\n", schemas=needs_schema, client=client_code(request)
-    )
+    head = HEAD.format(imports=imports(client + tests), schemas=needs_schema, client=client)
     return head + tests
 
 

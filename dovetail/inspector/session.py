@@ -139,7 +139,7 @@ class Session:
         """Return the options of every client for this target: nothing is hidden, and the page
         answers the server's questions."""
         apps: dict[str, Any] = {}
-        if self._state.apps.is_available:
+        if self._state.apps.why_not is None:
             from ..extensions.apps import APPS
 
             apps = {"extensions": [APPS]}

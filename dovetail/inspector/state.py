@@ -2,7 +2,7 @@
 nothing."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from ..protocol.utilities import Level
 from .apps import Apps
 from .calls import Calls, SendCall
 from .comparisons import Comparisons
-from .events import EventBuffer
+from .events import EventBuffer, to_fields
 from .known_revisions import KnownRevisions
 from .lists import LISTS, Lists
 from .login import NO_LOGIN, LoginTarget, SteppedLogin
@@ -45,6 +45,14 @@ class InspectorSettings(Struct, frozen=True, kw_only=True):
     """The target as `Client` accepts it; exports and recordings name it without its secrets."""
     server: str | None = None
     """The server to use, if the target is a configuration file."""
+    revision: str | None = None
+    """The revision that the terminal chose. The page may choose another."""
+    env: Mapping[str, str] = {}
+    """The environment variables that the terminal set for the server."""
+    headers: Mapping[str, str] = {}
+    """The HTTP headers that the terminal gave."""
+    cwd: str | None = None
+    """The folder in which the server is started, if the terminal named one."""
     roots: tuple[Path, ...] = ()
     """The folders that the server may be given as roots."""
     show_secrets: bool = False
@@ -92,6 +100,8 @@ class InspectorState:
         self.roots = settings.roots
         self.level: Level = "debug"
         self.subscriptions = ResourceSubscriptions(self.events)
+        self.verified: list[str] = []
+        """The files of skills that were read and verified: the URI and the digest of each."""
         self.runs: asyncio.Task[None] | None = None
         """The run of saved calls, or the last one."""
         self._connections = 0
@@ -141,7 +151,6 @@ class InspectorState:
     async def close(self) -> None:
         """End everything."""
         self.events.close()
-        self.apps.close()
         await self.calls.close()
         await self.tasks.close()
         if self.session is not None:
@@ -218,15 +227,16 @@ class InspectorState:
             "comparison": self.comparisons.fields(),
             "lists": self.list_texts(),
             "failures": self.failures,
-            "calls": [record.fields() for record in self.calls.records.values()],
+            "calls": list(map(to_fields, self.calls.records.values())),
             "questions": [question.fields() for question in self.questions.open.values()],
-            "always": msgspec.to_builtins(list(self.questions.always.values())),
+            "always": list(map(to_fields, self.questions.always.values())),
             "roots": [str(root) for root in self.roots],
             "allowed_roots": [str(root) for root in self.settings.roots],
             "level": self.level,
             "recording": self.recorder.status(),
             "saved": describe_saved(),
             "subscriptions": self.subscriptions.uris,
-            "tasks": [record.fields() for record in self.task_board.records.values()],
+            "verified": self.verified,
+            "tasks": list(map(to_fields, self.task_board.records.values())),
             "apps": {"why_not": self.apps.why_not},
         }

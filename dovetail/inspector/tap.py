@@ -2,7 +2,6 @@
 message becomes an event."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
@@ -10,7 +9,8 @@ from msgspec import Raw, Struct
 from ..masking import mask_message
 from ..ports import AuthStep, Direction, HttpExchange, LostMessage, Tap
 from .calls import CURRENT_CALL, RunningCall
-from .events import EventBuffer, cut_text
+from .events import EventBuffer, cut_text, to_fields
+from .login_steps import show_step
 from .task_board import TaskBoard
 
 MAX_PENDING = 10_000
@@ -103,7 +103,7 @@ class EventTap(Tap):
         """Add an `http` event."""
         for other in self._others:
             other.exchange(exchange)
-        fields = _to_fields(exchange)
+        fields = to_fields(exchange)
         if exchange.message_id is not None:
             fields["message_id"] = msgspec.json.encode(exchange.message_id).decode()
         self._events.add("http", connection=self.connection, **fields)
@@ -112,23 +112,16 @@ class EventTap(Tap):
         """Add an `auth` event."""
         for other in self._others:
             other.auth_step(step)
-        fields = _to_fields(step)
-        self._events.add("auth", step=fields.pop("name"), connection=self.connection, **fields)
+        self._events.add("auth", step=step.name, connection=self.connection, **show_step(step))
 
     def lost(self, lost: LostMessage) -> None:
         """Add a `lost` event."""
         for other in self._others:
             other.lost(lost)
         data = lost.data if self.show_secrets else mask_message(lost.data)
-        fields = _to_fields(lost) | {"data": data.decode(errors="replace")}
+        fields = to_fields(lost) | {"data": data.decode(errors="replace")}
         self._events.add("lost", connection=self.connection, **fields)
 
 
 def _to_text(id: Raw) -> str | None:
     return bytes(id).decode() or None
-
-
-def _to_fields(value: Any) -> dict[str, Any]:
-    """Return the fields of a value that JSON can hold."""
-    found: dict[str, Any] = msgspec.to_builtins(value, enc_hook=str)
-    return found

@@ -6,7 +6,6 @@ tasks of every origin. It sends nothing itself.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
@@ -16,7 +15,7 @@ from ..errors import InvalidParams
 from ..ports import Direction
 from ..protocol.tasks import TERMINAL
 from .calls import RunningCall
-from .events import EventBuffer
+from .events import EventBuffer, to_fields
 
 MAX_TASKS = 500
 MAX_REQUESTS = 10_000
@@ -50,11 +49,6 @@ class BoardTask(Struct, kw_only=True, frozen=True, omit_defaults=True):
     polls: int = 0
     problem: str | None = None
     """Why the last request about it failed."""
-
-    def fields(self) -> dict[str, Any]:
-        """Return the fields that are set."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        return found
 
 
 class _TaskState(Struct, rename="camel"):
@@ -218,7 +212,7 @@ class TaskBoard:
             over = (id for id, one in self.records.items() if one.status in TERMINAL)
             del self.records[next(over, next(iter(self.records)))]
         self.records[record.task] = record
-        self._events.add("task", **record.fields())
+        self._events.add("task", **to_fields(record))
 
 
 def _origin(record: BoardTask) -> tuple[int, str | None, str | None]:

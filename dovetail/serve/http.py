@@ -84,7 +84,7 @@ def run_http(
 def serve_app(app: App, host: str, port: int) -> None:
     """Serve an application that no client uses until a signal arrives."""
     check_installed()
-    run_server(app, listen(host, port))
+    run_server(app, [listen(host, port)])
 
 
 async def serve_http(
@@ -211,18 +211,18 @@ def _print_url(name: str, url: str) -> None:
 
 def _serve(service: Service, lifespan: Lifespan, listener: _Listener) -> None:
     sys.setswitchinterval(0.001)  # see `run_stdio`
-    run_server(App(service, lifespan, listener.options), listener.sock, listener.tls)
+    run_server(App(service, lifespan, listener.options), [listener.sock], listener.tls)
 
 
 def run_server(
-    app: "ServedApp", listening: socket.socket, tls: Mapping[str, str | None] = NO_TLS
+    app: "ServedApp", sockets: list[socket.socket], tls: Mapping[str, str | None] = NO_TLS
 ) -> None:
     """Serve an application until a signal arrives."""
     from .uvicorn_server import make_server
 
     server = make_server(app, tls)
     with _tuned_gc():
-        server.run(sockets=[listening])
+        server.run(sockets=sockets)
 
 
 def _make_server(service: Service, lifespan: Lifespan, listener: _Listener) -> "HttpServer":

@@ -80,11 +80,11 @@ def open_port(host: str, port: int | None, preferred: int | None = None) -> sock
     return listen(host, port or 0)
 
 
-def run_plain_app(app: PlainApp, listening: socket.socket) -> None:
+def run_plain_app(app: PlainApp, sockets: list[socket.socket]) -> None:
     """Serve an application until a signal arrives.
 
     Args:
         app: The application.
-        listening: Where it listens.
+        sockets: Where it listens.
     """
-    run_server(app, listening)
+    run_server(app, sockets)

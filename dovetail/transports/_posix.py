@@ -67,6 +67,17 @@ def pollable(descriptor: int) -> bool:
     return stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)
 
 
+def has_unread(pipe: IO[bytes]) -> bool:
+    """Return whether a pipe contains data that its reader has not read. Only Linux tells; elsewhere
+    the answer is False."""
+    if sys.platform == "linux" and not pipe.closed:
+        import fcntl
+        import termios
+
+        return any(fcntl.ioctl(pipe.fileno(), termios.FIONREAD, bytes(4)))
+    return False
+
+
 def _enlarge(descriptor: int) -> None:
     """Enlarge a pipe to allow fewer, larger reads. If the system does not allow it, the pipe keeps
     its size."""

@@ -91,6 +91,11 @@ def pollable(descriptor: int) -> bool:
     return True
 
 
+def has_unread(pipe: IO[bytes]) -> bool:
+    """Return False, because Windows does not tell whether a pipe contains unread data."""
+    return False
+
+
 class WindowsPipeWriter:
     """A line writer for a pipe: a thread writes all queued lines as one block."""
 

@@ -144,6 +144,8 @@ class ProcessChannel:
         self._shutdown_timers: list[asyncio.TimerHandle] = []
         self._stops: list[Callable[[], Any]] = []
         self._is_closing = self._has_ended = False
+        self.died_unread = False
+        """Whether the server ended before it had read everything that was sent to it, if known."""
         self._done = asyncio.Event()
         self._group = system.ProcessGroup(popen)
         self._writer = system.PipeWriter(
@@ -230,6 +232,8 @@ class ProcessChannel:
         if "process" in self._running:
             self._begin_shutdown()
         else:
+            assert self._popen.stdin
+            self.died_unread = system.has_unread(self._popen.stdin)
             for stop in (*self._stops, *(timer.cancel for timer in self._shutdown_timers)):
                 stop()
             self._writer.abort()

@@ -77,20 +77,17 @@ class Website:
         outbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         answers: asyncio.Queue[bool] = asyncio.Queue()
 
-        def tell(**message: Any) -> bool:
+        def tell(**message: Any) -> None:
             outbox.put_nowait(message)
-            return True
 
         async def ask(url: str) -> bool:
             tell(link=url)
             return await answers.get()
 
         def said(role: str, content: Any) -> bool:
-            return tell(
-                said=" ".join(
-                    part["text"] for part in (content if isinstance(content, list) else [content])
-                )
-            )
+            parts = [content] if "text" in content else content  # one block, or a list of them
+            tell(said=" ".join(part["text"] for part in parts))
+            return True
 
         async def write() -> None:
             while True:
@@ -115,7 +112,7 @@ class Website:
             on_message=said,
             on_size=lambda width, height: tell(size=height),
         )
-        bridge = Bridge(self.client, view, lambda message: tell(post=message) and None, host)
+        bridge = Bridge(self.client, view, lambda message: tell(post=message), host)
         frame = {"src": f"{self.proxies}/{id}", "sandbox": PROXY_SANDBOX, "allow": view.allow}
         tell(
             open={

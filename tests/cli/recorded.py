@@ -14,7 +14,7 @@ from tests.cli.conftest import ROOT, SECONDS, command, environment
 from tests.ports import free_port
 
 SHOP = """
-import sys, time, uuid
+import asyncio, sys, time, uuid
 from dovetail import Context, Server
 server = Server("shop", version="1", page_size=2)
 
@@ -29,7 +29,9 @@ async def pay(amount: int, ctx: Context) -> str:
 
 @server.tool
 async def slow(ctx: Context) -> str:
-    await ctx.progress(3, 3)  # once: updates that follow each other quickly are joined
+    for step in range(1, 31):  # updates that follow each other quickly are joined
+        await ctx.progress(step, 30)
+        await asyncio.sleep(0.002)
     return "done"
 
 @server.resource("shop://a")

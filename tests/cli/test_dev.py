@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import pytest
 
 from tests.cli.conftest import SECONDS, command, dovetail, environment
 from tests.inspector.inspecting import page_folder
+from tests.processes import HAS_PROC, find_children, find_in_folder, is_running
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are those of POSIX")
 
@@ -85,15 +85,18 @@ class Dev:
         (self.folder / f"{name}.tmp").replace(self.folder / name)
 
     def servers(self) -> list[int]:
-        """Return the processes that have served so far."""
-        return [int(path.name.removeprefix("pid-")) for path in self.folder.glob("pid-*")]
+        """Return the servers that run, whoever their parent is."""
+        if HAS_PROC:
+            return [pid for pid in find_in_folder(self.folder) if pid != self.process.pid]
+        started = [int(path.name.removeprefix("pid-")) for path in self.folder.glob("pid-*")]
+        return list(filter(is_running, started))
 
     def end(self, number: int = signal.SIGINT) -> float:
         """Send a signal, and return how many seconds it took until everything has ended."""
         began = time.monotonic()
         self.process.send_signal(number)
         self.process.wait(SECONDS)
-        wait_until(lambda: not any(map(is_running, self.servers())))
+        wait_until(lambda: not self.servers())
         return time.monotonic() - began
 
     def close(self) -> None:
@@ -163,7 +166,7 @@ def test_a_saved_file_reaches_the_page(start: Callable[..., Dev]) -> None:
     assert line.startswith("server.py changed. Restarted in ")
     assert line.endswith(" s: +1 tool: add")
     assert events.until("reload", files=["server.py"])["message"]
-    assert sum(map(is_running, dev.servers())) == 1
+    assert len(dev.servers()) == 1
 
 
 def test_a_traceback_is_on_the_terminal_and_on_the_page(start: Callable[..., Dev]) -> None:
@@ -189,7 +192,9 @@ def test_ctrl_c_ends_everything_with_two_pages_open(start: Callable[..., Dev]) -
     pages = [dev.events(), dev.events()]
     for page in pages:
         assert page.tools() == []
+    assert len(dev.servers()) == 1
     seconds = dev.end()
+    assert dev.servers() == []
     print(f"Ctrl-C to the end: {seconds:.2f} s")
     assert dev.process.returncode in (0, 130)
     assert seconds < 10
@@ -203,7 +208,7 @@ def test_a_server_that_ignores_sigterm_and_its_input_is_killed(start: Callable[.
     assert events.tools() == []
     dev.save(PID + HEAD + stubborn + stays + ADD)
     assert events.tools() == ["add"]
-    wait_until(lambda: sum(map(is_running, dev.servers())) == 1)
+    wait_until(lambda: len(dev.servers()) == 1)
     dev.end()
 
 
@@ -222,8 +227,11 @@ def test_fifty_saves_leave_one_server(start: Callable[..., Dev]) -> None:
         time.sleep(0.1)  # 50 saves in 5 seconds
     while events.tools() != ["add_49"]:
         pass
-    wait_until(lambda: sum(map(is_running, dev.servers())) == 1)
+    wait_until(lambda: len(dev.servers()) == 1)
+    if HAS_PROC:
+        assert dev.servers() == find_children(dev.process.pid), "it is not an orphan"
     dev.end()
+    assert dev.servers() == []
 
 
 def test_with_json_the_url_is_on_stdout(start: Callable[..., Dev], tmp_path: Path) -> None:
@@ -261,19 +269,6 @@ def test_a_wrong_command_line_is_refused(tmp_path: Path, words: list[str], probl
     done = dovetail("dev", *words, "--no-open", cwd=tmp_path)
     assert done.code == 2
     assert problem in done.failure
-
-
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return state != "Z"
-    except FileNotFoundError:
-        pass
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return not Path("/proc/self").exists()
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

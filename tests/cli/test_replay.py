@@ -172,6 +172,44 @@ def test_notifications_are_compared(tmp_path: Path, scripted: Callable[..., str]
     assert "notifications/message (line 3)" in missing.out and "+ (nothing)" in missing.out
 
 
+def progressing(*values: int) -> list[Any]:
+    """A call for which the server reports progress."""
+    call = {"id": 1, "method": "go", "params": {"_meta": {"progressToken": "t"}}}
+    reports = [
+        {"method": "notifications/progress", "params": {"progressToken": "t", "progress": value}}
+        for value in values
+    ]
+    return [(">", call), *(("<", report) for report in reports), PONG]
+
+
+@pytest.mark.parametrize("values", [[3], [1, 3], [1, 2, 3], [2, 3]])
+def test_how_often_progress_is_reported_is_compared_only_if_strict(
+    tmp_path: Path, scripted: Callable[..., str], values: list[int]
+) -> None:
+    reports = [["notifications/progress", {"progress": value}] for value in (1, 3)]
+    path = scripted({"go": {"result": {}, "before": reports}})
+    file = recording(tmp_path, *progressing(*values), *progressing(*values))
+    done = dovetail("replay", file, path)
+    assert (done.code, done.err) == (0, ""), done.out
+    assert done.out.startswith("No differences in 4 messages")
+    assert dovetail("replay", file, path, "--strict").code == (values != [1, 3])
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [([1, 2], "  - 2\n  + 3\n"), ([], "notifications/progress (not in the recording)")],
+)
+def test_the_last_progress_is_compared(
+    tmp_path: Path, scripted: Callable[..., str], values: list[int], shown: str
+) -> None:
+    path = scripted({"go": {"result": {}, "before": [["notifications/progress", {"progress": 3}]]}})
+    done = dovetail("replay", recording(tmp_path, *progressing(*values)), path)
+    assert done.code == 1 and shown in done.out
+    silent = scripted({"go": {"result": {}}})
+    done = dovetail("replay", recording(tmp_path, *progressing(1)), silent)
+    assert "notifications/progress (line 3)" in done.out and "+ (nothing)" in done.out
+
+
 def test_what_the_server_says_about_a_cancelled_request_is_not_compared(
     tmp_path: Path, scripted: Callable[..., str]
 ) -> None:

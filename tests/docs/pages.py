@@ -13,8 +13,8 @@ A page runs in a folder of its own, from top to bottom, in one namespace and one
 
 `<!-- not run: reason -->` on the line before a block exempts it, and so does
 `<!-- fragment: reason -->`, which exempts it from type checking too. The folder holds a copy of each
-example, and a link to the package, so that servers started from there find it whether it is
-installed or not.
+example and a link to all of them, and a link to the package, so that servers started from there
+find it whether it is installed or not.
 """  # noqa: E501
 
 import ast
@@ -33,7 +33,9 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "examples" / "README.md"]
+)
 SECONDS = 60
 
 _FENCE = re.compile(r"(\s*)(```+|~~~+)\s*(\S*)\s*(.*?)\s*")

@@ -33,6 +33,7 @@ def test_what_a_page_shows_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "dovetail").symlink_to(ROOT / "dovetail", target_is_directory=True)
+    (tmp_path / "examples").symlink_to(ROOT / "examples", target_is_directory=True)
     for example in (ROOT / "examples").glob("*.py"):
         shutil.copy(example, tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -72,7 +72,8 @@ def _strings(module: Path) -> Iterator[tuple[int, str]]:
 
 
 def _pages() -> list[Path]:
-    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+    readme = ROOT / "examples" / "README.md"
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), readme])
 
 
 def _found(texts: Iterator[tuple[int, str]]) -> list[str]:

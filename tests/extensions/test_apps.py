@@ -640,6 +640,18 @@ async def test_a_view_learns_where_it_is_shown_and_what_it_may_do() -> None:
         assert window.bridge.context["locale"] == "nb-NO"
 
 
+async def test_a_context_that_changes_while_a_view_starts_reaches_it_once() -> None:
+    async with shown(context={"theme": "dark"}) as window:
+        window.bridge.change_context(theme="light")
+        params = {"protocolVersion": "x", "appInfo": {}, "appCapabilities": {}}
+        result = await window.ask("ui/initialize", **params)
+        assert result["hostContext"]["theme"] == "light"
+        window.bridge.change_context(theme="dark")
+        assert window.posted == []  # the view has not said yet that it is ready
+        await window.tell("ui/notifications/initialized")
+        assert window.told == [("host-context-changed", {"theme": "dark"})]
+
+
 @pytest.mark.requirement("apps-data")
 async def test_what_a_model_writes_is_shown_while_it_writes() -> None:
     async with shown() as window:

@@ -194,6 +194,16 @@ async def test_a_slow_server_that_dies_of_the_probe_is_started_again_without_it(
     assert "unknown method server/discover. Opening a new connection" in caplog.text
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a server has read")
+@pytest.mark.parametrize("code", ["sys.exit('no database')", "import no_such_module"])
+async def test_a_server_that_dies_before_it_reads_the_probe_is_started_once(
+    tmp_path: Path, code: str
+) -> None:
+    with pytest.raises(ConnectFailed, match=r"no database|no_such_module"):
+        await open_client(fake(tmp_path, code)).connect()
+    assert len(starts(tmp_path)) == 1
+
+
 async def test_a_server_that_dies_of_initialize_after_it_refused_the_probe_is_not_restarted(
     tmp_path: Path,
 ) -> None:

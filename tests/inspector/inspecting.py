@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 from dovetail import Client
 from dovetail.inspector import make_policy
 from dovetail.inspector.app import InspectorApp
+from dovetail.inspector.events import to_fields
 from dovetail.inspector.files import load_files
 from dovetail.inspector.login import NO_LOGIN, LoginTarget
 from dovetail.inspector.operations import run_operation
 from dovetail.inspector.state import InspectorSettings, InspectorState
+from dovetail.serve.plain_app import Asgi
 
 TOKEN = "the-token"
 HOST = "127.0.0.1:4711"
@@ -56,7 +58,7 @@ class Inspecting:
                 last = self.state.events.last
                 record = self.state.calls.records[call]
                 if record.status != "running":
-                    return record.fields()
+                    return to_fields(record)
                 await self.state.events.wait_after(last, SECONDS)
 
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -122,12 +124,13 @@ def make_app(state: InspectorState, folder: Path) -> InspectorApp:
 
 
 async def request(
-    app: InspectorApp,
+    app: Asgi,
     method: str,
     path: str,
     body: bytes = b"",
     headers: dict[str, str] | None = None,
     on_chunk: Callable[[bytes], bool] | None = None,
+    server: tuple[str, int] = ("127.0.0.1", 4711),
 ) -> Reply:
     """Send a request through ASGI. `on_chunk` sees each piece of the body; the client disconnects
     when it returns True."""
@@ -158,6 +161,8 @@ async def request(
         "type": "http",
         "method": method,
         "path": path,
+        "raw_path": path.encode(),
+        "server": server,
         "query_string": query.encode(),
         "headers": [(name.encode(), value.encode()) for name, value in all_headers.items()],
     }

@@ -1,9 +1,11 @@
 """The views of apps, without a browser: their listener, and what they may do."""
 
 import asyncio
+import errno
 import json
+import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,13 +15,13 @@ from dovetail import Server
 from dovetail.extensions.apps import APPS
 from dovetail.inspector import make_policy, open_view_listener
 from dovetail.inspector.access import Denied, check_access
-from dovetail.inspector.apps import PROBE, VIOLATION, add_probe
+from dovetail.inspector.apps import NOT_SHOWN, PROBE, VIOLATION, add_probe
 from dovetail.inspector.files import load_files
 from dovetail.inspector.refusal import Refused
-from dovetail.inspector.view_listener import ViewListener
+from dovetail.inspector.view_listener import ViewListener, route_by_port
 from dovetail.ports import HttpResponse
 
-from .inspecting import SECONDS, Inspecting, inspecting
+from .inspecting import SECONDS, Inspecting, Reply, inspecting, request
 
 PAGE = "http://127.0.0.1:4711"
 HTML = "<!doctype html><p>Forecast</p>"
@@ -91,19 +93,26 @@ async def viewing(**options: Any) -> AsyncIterator[Viewing]:
         found = Viewing(one.state)
         found.listener = ViewListener()
         one.state.apps.use(found.listener, PAGE)
-        await found.listener.start()
         yield found
+        close(found.listener)
 
 
-async def get(url: str, host: str | None = None, request: str = "GET") -> tuple[int, bytes, bytes]:
-    """Send a request to a listener; return the status, the headers and the body."""
-    origin, _, path = url.removeprefix("http://").partition("/")
-    port = int(origin.rpartition(":")[2])
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(f"{request} /{path} HTTP/1.1\r\nHost: {host or origin}\r\n\r\n".encode())
-    head, _, body = (await asyncio.wait_for(reader.read(), SECONDS)).partition(b"\r\n\r\n")
-    writer.close()
-    return int(head.split()[1]), head, body
+async def get(listener: ViewListener, url: str, host: str = "", method: str = "GET") -> Reply:
+    """Send a request to a listener."""
+    headers = {"host": host or listener.origin.removeprefix("http://")}
+    return await request(listener, method, url.removeprefix(listener.origin), headers=headers)
+
+
+@pytest.fixture
+def listener() -> Iterator[ViewListener]:
+    found = ViewListener()
+    yield found
+    close(found)
+
+
+def close(listener: ViewListener) -> None:
+    for one in listener.sockets:
+        one.close()
 
 
 # the listener
@@ -112,85 +121,84 @@ async def get(url: str, host: str | None = None, request: str = "GET") -> tuple[
 @pytest.mark.parametrize(
     ("path", "host", "method"),
     [
-        ("", None, "GET"),
-        ("/", None, "GET"),
-        ("/api/snapshot", None, "GET"),
-        ("/api/events", None, "GET"),
-        ("/static/app.js", None, "GET"),
-        ("{view}/", None, "GET"),
-        ("{view}?x=1", None, "GET"),
-        ("{view}", None, "POST"),
-        ("{view}", None, "OPTIONS"),
+        ("", "", "GET"),
+        ("/", "", "GET"),
+        ("/api/snapshot", "", "GET"),
+        ("/api/events", "", "GET"),
+        ("/static/app.js", "", "GET"),
+        ("{view}/", "", "GET"),
+        ("{view}?x=1", "", "GET"),
+        ("{view}", "", "POST"),
+        ("{view}", "", "HEAD"),
+        ("{view}", "", "OPTIONS"),
         ("{view}", "127.0.0.1:{port}", "GET"),
         ("{view}", "evil.example:{port}", "GET"),
         ("{view}", "localhost", "GET"),
     ],
 )
 async def test_the_listener_has_one_page_and_nothing_else(
-    path: str, host: str | None, method: str
+    listener: ViewListener, path: str, host: str, method: str
 ) -> None:
-    listener = ViewListener()
-    await listener.start()
-    try:
-        view = listener.show(HttpResponse(body=b"the view"))
-        assert (await get(view))[0::2] == (200, b"the view")
-        names = {"view": view.removeprefix(listener.origin), "port": str(listener.port)}
-        url = listener.origin + path.format(**names)
-        status, _, body = await get(url, host and host.format(**names), method)
-        assert (status, body) == (404, b"")
-        listener.hide()
-        assert (await get(view))[0] == 404
-    finally:
-        listener.close()
+    view = listener.show(HttpResponse(body=b"the view"))
+    assert (await get(listener, view))[0::2] == (200, b"the view")
+    names = {"view": view.removeprefix(listener.origin), "port": str(listener.port)}
+    status, _, body = await get(listener, path.format(**names), host.format(**names), method)
+    assert (status, body) == (404, b"")
+    listener.hide()
+    assert (await get(listener, view)).status == 404
+    assert (await get(listener, "")).status == 404
 
 
-async def test_only_the_last_view_is_served() -> None:
-    listener = ViewListener()
-    await listener.start()
-    try:
-        first = listener.show(HttpResponse(body=b"first"))
-        second = listener.show(HttpResponse(body=b"second"))
-        assert (await get(first))[0] == 404
-        assert (await get(second))[2] == b"second"
-    finally:
-        listener.close()
+async def test_only_the_last_view_is_served(listener: ViewListener) -> None:
+    first = listener.show(HttpResponse(body=b"first"))
+    second = listener.show(HttpResponse(body=b"second"))
+    assert (await get(listener, first)).status == 404
+    assert (await get(listener, second)).body == b"second"
 
 
-async def test_no_other_program_can_answer_for_localhost() -> None:
-    listener = ViewListener()
-    try:
-        for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
-            try:
-                socket.create_server((host, 0), family=family).close()
-            except OSError:
-                continue  # there is no IPv6
-            with pytest.raises(OSError):
-                socket.create_server((host, listener.port), family=family)
-    finally:
-        listener.close()
+@pytest.mark.parametrize("hosts", [[], ["localhost:{port}"] * 2, ["localhost:{port}", "evil"]])
+async def test_a_request_has_one_host(listener: ViewListener, hosts: list[str]) -> None:
+    path = listener.show(HttpResponse(body=b"the view")).removeprefix(listener.origin)
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "method": "GET",
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(b"host", host.format(port=listener.port).encode()) for host in hosts],
+    }
+    await listener(scope, None, send)
+    assert sent[0]["status"] == 404
 
 
-@pytest.mark.parametrize("sent", [b"", b"\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"x" * 100_000])
-async def test_what_is_not_a_request_is_not_answered_with_a_page(sent: bytes) -> None:
-    listener = ViewListener()
-    await listener.start()
-    try:
-        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
-        writer.write(sent)
-        writer.write_eof()
-        reply = await asyncio.wait_for(reader.read(), SECONDS)
-        assert reply == b"" or reply.startswith(b"HTTP/1.1 404")
-        writer.close()
-    except ConnectionError:
-        pass
-    finally:
-        listener.close()
+async def test_the_port_decides_who_answers(listener: ViewListener) -> None:
+    async def page(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 299, "headers": []})
+        await send({"type": "http.response.body", "body": b"the page"})
+
+    app = route_by_port(listener, page)
+    for address in ("127.0.0.1", "::1"):
+        assert (await request(app, "GET", "/", server=(address, listener.port))).status == 404
+    assert (await request(app, "GET", "/", server=("127.0.0.1", 4711))).status == 299
+
+
+async def test_no_other_program_can_answer_for_localhost(listener: ViewListener) -> None:
+    for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        try:
+            socket.create_server((host, 0), family=family).close()
+        except OSError:
+            continue  # there is no IPv6
+        with pytest.raises(OSError):
+            socket.create_server((host, listener.port), family=family)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_the_page_may_frame_the_origin_of_views_and_no_other(host: str) -> None:
     listener = open_view_listener(host)
-    assert listener is not None
+    assert isinstance(listener, ViewListener)
     try:
         (policy,) = (
             value
@@ -199,12 +207,23 @@ def test_the_page_may_frame_the_origin_of_views_and_no_other(host: str) -> None:
         )
         assert f"frame-src {listener.origin};".encode() in policy
     finally:
-        listener.close()
+        close(listener)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "box.example"])
 def test_a_page_that_other_machines_can_open_shows_no_views(host: str) -> None:
-    assert open_view_listener(host) is None
+    assert open_view_listener(host) == NOT_SHOWN
+
+
+def test_without_a_free_port_there_is_a_reason_and_no_listener(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*given: Any, **options: Any) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(socket, "create_server", fail)
+    why_not = open_view_listener("127.0.0.1")
+    assert isinstance(why_not, str) and "Too many open files" in why_not
 
 
 @pytest.mark.parametrize(
@@ -231,9 +250,9 @@ async def test_a_view_is_shown_with_the_policy_of_what_it_requests() -> None:
         shown = await one.do("app_open", tool="forecast", arguments='{"city": "Oslo"}')
         assert shown["uri"] == "ui://weather/forecast"
         assert shown["origins"] == ["https://api.example.com"]
-        status, head, _ = await get(shown["src"])
+        status, headers, _ = await get(one.listener, shown["src"])
         assert status == 200
-        assert f"{shown['policy']}; frame-ancestors {PAGE}".encode() in head
+        assert f"{shown['policy']}; frame-ancestors {PAGE}" in headers.values()
         html = json.loads(shown["resource"])["params"]["html"]
         assert html == HTML.replace("<p>", f"{PROBE}<p>")
 
@@ -303,7 +322,7 @@ async def test_a_view_hears_of_a_new_host_context() -> None:
         with pytest.raises(Refused, match="cannot be shown in the mode"):
             await one.do("app_context", app=shown["app"], context='{"displayMode": "pip"}')
         await one.do("app_close", app=shown["app"])
-        assert (await get(shown["src"]))[0] == 404
+        assert (await get(one.listener, shown["src"])).status == 404
         with pytest.raises(Refused, match="no longer open"):
             await one.do("app_context", app=shown["app"], context="{}")
 

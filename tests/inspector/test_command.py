@@ -1,5 +1,6 @@
 """`dovetail inspect TARGET --web` as a process: its URL, its port, its token, its end."""
 
+import http.client
 import json
 import os
 import signal
@@ -18,7 +19,8 @@ import pytest
 
 from dovetail.errors import ConfigError
 from dovetail.inspector.files import load_files
-from tests.cli.conftest import SECONDS, WEATHER, command, dovetail, environment
+from tests.cli.conftest import ROOT, SECONDS, WEATHER, command, dovetail, environment
+from tests.processes import HAS_PROC, find_children, is_running
 
 
 def has_page() -> bool:
@@ -60,9 +62,13 @@ class Page(NamedTuple):
 
 
 @contextmanager
-def serving(folder: Path, *words: str, target: str = WEATHER, **variables: str) -> Iterator[Page]:
+def serving(
+    folder: Path, *words: str, target: str = WEATHER, patch: str = "", **variables: str
+) -> Iterator[Page]:
+    python, _, _, *arguments = command("inspect", target, "--web", "--json", *words)
+    launch = f"{patch}\nimport sys\nfrom dovetail.cli.main import main\nsys.exit(main())"
     process = subprocess.Popen(
-        command("inspect", target, "--web", "--json", *words),
+        [python, "-c", launch, *arguments],
         stdout=subprocess.PIPE,
         text=True,
         env=environment(XDG_STATE_HOME=str(folder), **variables),
@@ -82,10 +88,13 @@ def test_ctrl_c_with_two_pages_open_ends_everything_within_a_second(tmp_path: Pa
         for stream in streams:
             while b'"kind":"lists"' not in stream.readline():
                 pass
+        servers = find_children(page.process.pid)
+        assert len(servers) == HAS_PROC
         began = time.monotonic()
         page.process.send_signal(signal.SIGINT)
         assert page.process.wait(SECONDS) == 0
         assert time.monotonic() - began < 2  # a second, on a machine that does nothing else
+        assert not any(map(is_running, servers))
 
 
 @needs_page
@@ -151,6 +160,79 @@ def test_a_server_that_cannot_be_started_leaves_the_page(tmp_path: Path) -> None
             pass
         assert b"nope" in line and b"what_to_do" in line
         assert json.load(page.open("api/snapshot", {}))["state"]["status"] == "failed"
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+@needs_page
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"] if has_ipv6() else ["127.0.0.1"])
+def test_views_have_an_origin_of_their_own_without_page_and_api(
+    tmp_path: Path, address: str
+) -> None:
+    with serving(tmp_path, "--no-open", target=str(ROOT / "examples/apps/server.py")) as page:
+        stream = page.open("api/events?after=0")
+        while b'"kind":"lists"' not in stream.readline():
+            pass
+        fields = {"tool": "forecast", "arguments": '{"city": "Oslo"}'}
+        origin, _, path = json.load(page.open("api/app_open", fields))["src"].rpartition("/")
+        port = int(origin.removeprefix("http://localhost:"))
+        assert f"frame-src {origin};" in page.open("").headers["content-security-policy"]
+
+        def ask(method: str, path: str, host: str) -> tuple[int, bytes]:
+            connection = http.client.HTTPConnection(address, port, timeout=SECONDS)
+            headers = {"Host": host, "Authorization": f"Bearer {page.token}"}
+            connection.request(method, f"/{path}", headers=headers)
+            reply = connection.getresponse()
+            return reply.status, reply.read()
+
+        assert ask("GET", path, f"localhost:{port}")[0] == 200
+        for host in (f"localhost:{port}", page.base[7:-1]):
+            for method, other in (("GET", ""), ("POST", "api/snapshot"), ("GET", "api/events")):
+                assert ask(method, other, host) == (404, b"")
+        for data in (b"\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"x" * 100_000):
+            with socket.create_connection((address, port), timeout=SECONDS) as client:
+                client.sendall(data + b"\r\n\r\n")
+                client.shutdown(socket.SHUT_WR)
+                try:
+                    assert b" 200 " not in client.recv(100)
+                except ConnectionError:
+                    pass
+
+
+NO_PORT = """
+import dovetail.inspector.view_listener as views
+
+def fail():
+    raise OSError(24, "Too many open files")
+
+views._open_sockets = fail
+"""
+
+
+@needs_page
+def test_without_a_port_for_views_the_page_starts_and_says_why(tmp_path: Path) -> None:
+    with serving(tmp_path, "--no-open", patch=NO_PORT) as page:
+        apps = json.load(page.open("api/snapshot", {}))["apps"]
+        assert apps["why_not"].endswith("none can be opened: Too many open files.")
+        assert "frame-src 'none'" in page.open("").headers["content-security-policy"]
+
+
+@needs_page
+def test_exports_repeat_the_options_of_the_terminal(tmp_path: Path) -> None:
+    words = ["--env", "API_KEY=s3cret", "--env", "MODE=test", "--revision", "2025-06-18"]
+    with serving(tmp_path, "--no-open", "--cwd", str(tmp_path), *words) as page:
+        message = '{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
+        exported = json.load(page.open("api/export", {"message": message, "form": "command"}))
+    assert exported["text"] == (
+        f"dovetail ping --revision=2025-06-18 --cwd={tmp_path} "
+        f'--env=API_KEY="$API_KEY" --env=MODE=test --env=PYTHONPATH={ROOT} -- {WEATHER}'
+    )
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "example.com"])

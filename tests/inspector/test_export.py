@@ -26,6 +26,10 @@ server = Server("echo")
 @server.tool
 def echo(text: str = "", more: Any = None) -> dict[str, Any]:
     return {"text": text, "more": more}
+@server.tool
+def where() -> dict[str, Any]:
+    import os
+    return {"folder": os.getcwd(), "mode": os.environ.get("MODE"), "key": os.environ.get("API_KEY")}
 @server.tool(name=NAME)
 def named() -> str:
     return "named"
@@ -49,12 +53,12 @@ def call(target: str, **arguments: Any) -> ExportedRequest:
     return request("tools/call", {"name": "echo", "arguments": arguments}, target)
 
 
-def run_line(line: str, folder: Path) -> str:
+def run_line(line: str, folder: Path, **variables: str) -> str:
     """Run an exported command line in bash, with the package of this checkout."""
     line = line.replace("dovetail ", f"{shlex.quote(sys.executable)} -m dovetail ", 1)
     done = subprocess.run(
-        ["bash", "-c", line],
-        cwd=folder, env=environment(), capture_output=True, timeout=SECONDS, check=False, text=True,
+        ["bash", "-c", line], cwd=folder, env=environment(**variables),
+        capture_output=True, timeout=SECONDS, check=False, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -119,12 +123,12 @@ def test_only_a_request_can_be_exported(message: bytes) -> None:
         export_request(ExportedRequest(message, WEATHER), "python")
 
 
-def run_python(source: str, folder: Path, *words: str) -> str:
+def run_python(source: str, folder: Path, *words: str, **variables: str) -> str:
     path = folder / "test_exported.py"
     path.write_text(source)
     done = subprocess.run(
-        [sys.executable, *words, str(path)],
-        cwd=folder, env=environment(), capture_output=True, timeout=SECONDS, check=False, text=True,
+        [sys.executable, *words, str(path)], cwd=folder, env=environment(**variables),
+        capture_output=True, timeout=SECONDS, check=False, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -204,3 +208,69 @@ def test_credentials_are_masked_in_every_form(form: ExportForm) -> None:
 def test_json_is_the_message_with_invisible_characters_escaped() -> None:
     text = export_request(ExportedRequest('{"a": "\u202e\u00e9"}'.encode(), WEATHER), "json")
     assert text == '{"a": "\\u202eé"}'
+
+
+# how the terminal reaches the server
+
+SECRET = "s3cret of 'me'"
+
+
+def started_with(folder: Path, **more: Any) -> ExportedRequest:
+    """Return a call of a server that was started with options of the terminal."""
+    (folder / "work").mkdir()
+    options = {
+        "env": {"MODE": "a 'b' $(id)", "API_KEY": SECRET}, "cwd": str(folder / "work"),
+        "revision": "2025-06-18",
+    }  # fmt: skip
+    return request("tools/call", {"name": "where"}, served(folder), **options | more)
+
+
+def test_a_command_line_starts_the_server_in_the_same_way(tmp_path: Path) -> None:
+    line = export_request(started_with(tmp_path), "command")
+    assert SECRET not in line and '--env=API_KEY="$API_KEY"' in line
+    out = run_line(line.replace(" call ", " call --json ", 1), tmp_path, API_KEY=SECRET)
+    assert json.loads(out)["structuredContent"] == {
+        "folder": str(tmp_path / "work"), "mode": "a 'b' $(id)", "key": SECRET,
+    }  # fmt: skip
+    assert "--revision=2025-06-18" in shlex.split(line)
+
+
+def test_an_exported_test_starts_the_server_in_the_same_way(tmp_path: Path) -> None:
+    answer = {"folder": str(tmp_path / "work"), "mode": "a 'b' $(id)", "key": "***"}
+    reply = json.dumps({"id": 1, "result": {"content": [], "structuredContent": answer}})
+    source = export_request(started_with(tmp_path, reply=reply.encode()), "pytest")
+    assert SECRET not in source and "os.environ['API_KEY']" in source
+    assert "revision='2025-06-18'" in source
+    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
+    assert "1 passed" in run_python(source, tmp_path, *words, API_KEY="***")
+
+
+@pytest.mark.parametrize("form", ["command", "python", "pytest"])
+def test_secrets_of_the_environment_are_written_if_the_terminal_says_so(
+    tmp_path: Path, form: ExportForm
+) -> None:
+    text = export_request(started_with(tmp_path, show_secrets=True), form)
+    assert "os.environ" not in text and '"$API_KEY"' not in text
+    assert SECRET in (" ".join(shlex.split(text)) if form == "command" else text)
+
+
+HEADERS = {"X-Tenant": "a b", "Authorization": "Bearer s3cret", "X-Api-Key": "s3cret"}
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ("curl", ["'X-Tenant: a b'", "'Authorization: '\"$AUTHORIZATION\"", '"$X_API_KEY"']),
+        ("command", ["'--header=X-Tenant: a b'", "'--header=X-Api-Key: '\"$X_API_KEY\""]),
+        ("python", ["'X-Tenant': 'a b'", "'Authorization': os.environ['AUTHORIZATION']"]),
+        ("pytest", ["import os\n", "'X-Api-Key': os.environ['X_API_KEY']"]),
+    ],
+)
+def test_headers_of_the_terminal_are_sent_without_their_secrets(
+    form: ExportForm, expected: list[str]
+) -> None:
+    url = "https://example.com/mcp"
+    exported = request("tools/call", {"name": "go"}, url, headers=HEADERS)
+    text = export_request(exported, form)
+    assert "s3cret" not in text
+    assert all(part in text for part in expected), text

@@ -197,6 +197,31 @@ async def test_the_state_says_that_it_is_a_recording(shown: Inspecting) -> None:
     assert state["revision"] == "2025-11-25"
 
 
+async def test_the_lists_are_those_of_the_last_replies(folder: Path) -> None:
+    def ask(method: str, cursor: str | None = None) -> dict[str, Any]:
+        return {"method": method, "params": {} if cursor is None else {"cursor": cursor}}
+
+    messages: list[tuple[dict[str, Any], Any]] = [
+        (ask("tools/list"), {"tools": [{"name": "old"}]}),
+        (ask("tools/list"), {"tools": [{"name": "one", "n": 2**60}], "nextCursor": "2"}),
+        (ask("tools/list", "2"), {"tools": [{"name": "two"}]}),
+        (ask("prompts/list"), {"prompts": [{"name": "greet"}]}),
+        (ask("prompts/list"), {"prompts": 5}),
+        (ask("resources/templates/list"), None),
+        (ask("tools/call"), {"tools": []}),
+    ]
+    with McplogWriter(folder / "lists.mcplog", "x") as writer:
+        for number, (request, result) in enumerate(messages):
+            reply = {"result": result} if result else {"error": {"code": -32601, "message": "no"}}
+            writer.message("to_server", json.dumps({"id": number, **request}).encode(), 1e9)
+            writer.message("to_client", json.dumps({"id": number, **reply}).encode(), 1e9)
+            writer.message("to_server", b'{"id":%d,"result":{"tools":[]}}' % number, 1e9)
+    lists = (await show(folder / "lists.mcplog").do("snapshot"))["lists"]
+    assert json.loads(lists["tools"]) == [{"name": "one", "n": 2**60}, {"name": "two"}]
+    assert json.loads(lists["prompts"]) == [{"name": "greet"}]
+    assert lists["resources"] is lists["templates"] is None
+
+
 SENT: dict[str, dict[str, Any]] = {
     "open": {}, "restart": {}, "close": {}, "list": {}, "record": {"on": True},
     "call": {"tool": "x"}, "send": {"method": "ping"}, "read": {"uri": "x:y"},

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from dovetail.inspector.loaded_files import LoadedFiles
-from dovetail.inspector.reload import ReloadReport, ServerReloader
+from dovetail.inspector.reload import POLL_SECONDS, ReloadReport, ServerReloader
 from dovetail.inspector.watch import Watch
 from tests.cli.conftest import ROOT
 from tests.inspector.inspecting import SECONDS, Inspecting, inspecting
+from tests.processes import is_running
 
 HEAD = "from dovetail import Server\nserver = Server('shop')\n"
 ADD = "@server.tool\ndef add(a: int, b: int) -> int:\n    return a + b\n"
@@ -216,9 +217,19 @@ async def test_many_saves_leave_one_process(tmp_path: Path) -> None:
     assert not any(is_running(pid) for pid in started)
 
 
-def is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+STARTS = "import os\nwith open('starts', 'a') as file:\n    print(os.getpid(), file=file)\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a server has read")
+async def test_each_save_starts_the_server_once_even_if_it_cannot_be_loaded(tmp_path: Path) -> None:
+    async with developing(tmp_path, {"server.py": STARTS + HEAD}) as dev:
+        for count, broken in enumerate(("1 / 0\n", "import no_such_module\n")):
+            dev.save("server.py", STARTS + broken)
+            assert (await dev.report()).traceback is not None
+            dev.save("server.py", STARTS + HEAD + ADD * count)
+            assert (await dev.report()).traceback is None
+        await asyncio.sleep(4 * POLL_SECONDS)  # nothing else happens
+        assert dev.reports.empty()
+        started = [int(line) for line in (tmp_path / "starts").read_text().split()]
+        assert len(started) == len(set(started)) == 5
+        assert [pid for pid in started if is_running(pid)] == started[-1:]

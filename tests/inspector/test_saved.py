@@ -371,7 +371,8 @@ def run_tests(source: str, folder: Path) -> tuple[int, str]:
     (folder / "test_calls.py").write_text(source, encoding="ascii")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_calls.py"],
-        cwd=folder, env=environment(), capture_output=True, timeout=SECONDS, check=False, text=True,
+        cwd=folder, env=environment(A_TOKEN="x"),
+        capture_output=True, timeout=SECONDS, check=False, text=True,
     )  # fmt: skip
     return done.returncode, done.stdout + done.stderr
 
@@ -390,7 +391,8 @@ def test_exported_tests_run_and_pass_and_fail_as_the_calls_do(folder: Path) -> N
         expecting("echo", {"value": [1, None, 2**60]}, "numbers", under_ms=0.001),
         expecting("nothing", {}, "no such tool"),
     ]  # fmt: skip
-    source = export_tests(calls, ExportedRequest(b"", "server.py"))
+    source = export_tests(calls, ExportedRequest(b"", "server.py", env={"A_TOKEN": "x"}))
+    assert "env={'A_TOKEN': os.environ['A_TOKEN']}" in source
     status, printed = run_tests(source, folder)
     assert status == 1 and "4 failed, 2 passed" in printed, printed
     for name in ("test_says_it_2", "test_call", "test_numbers", "test_no_such_tool"):

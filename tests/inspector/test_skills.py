@@ -40,6 +40,8 @@ async def test_a_skill_is_listed_read_and_verified(folder: Path, revision: str) 
             result = json.loads(call["result"])
             assert result["contents"]["text"] == text
             assert result["digest"] in [file["digest"] for file in entry["files"]]
+        expected = [f"{file['uri']} {file['digest']}" for file in entry["files"]]
+        assert sorted((await one.do("snapshot"))["verified"]) == sorted(expected)
 
 
 async def test_a_file_that_is_not_listed_is_refused(folder: Path) -> None:

@@ -31,6 +31,8 @@ from .test_faults import time_until_normal, until_state
 pytestmark = needs_redis
 
 LEASE = 3.0
+UNKNOWN = -1
+"""Instead of a status: Redis ended meanwhile, so nobody knows whether the task will run."""
 
 
 class RawTasks:
@@ -59,6 +61,8 @@ class RawTasks:
         if self._session is not None:
             params["task"] = {}
         status, found = await self.ask("tools/call", params)
+        if found.get("message", "").startswith("The server lost contact"):
+            return UNKNOWN, ""
         return status, found.get("task", found).get("taskId", "")
 
     async def wait(self, id: str) -> str:
@@ -118,7 +122,8 @@ class Load:
         """Wait for all tasks that were acknowledged. Each has completed, and has done once what it
         does once; so has each other task that was begun."""
         with time_until_normal(f"{len(self.started)} tasks, refused: {dict(self.refused)}"):
-            ends = await asyncio.gather(*map(self._client.wait, self.started.values()))
+            # one after the other: hundreds of polls at once would keep the machine from the tasks
+            ends = [await self._client.wait(id) for id in self.started.values()]
         assert set(ends) == {"completed"}, Counter(ends)
         done = Counter(map(int, cluster.done(self._tag)))
         assert set(self.started) <= set(done)
@@ -153,7 +158,7 @@ async def test_redis_that_is_killed_loses_no_task_that_was_acknowledged(
                 with time_until_normal("Redis was killed") as watch:
                     await load.until_more()
                 assert watch.seconds < 5
-            assert set(load.refused) == {503}
+            assert {503} <= set(load.refused) <= {503, UNKNOWN}
 
 
 async def test_a_task_stops_before_another_process_takes_it_over(

@@ -7,7 +7,8 @@ with the answer of the recording as soon as that answer is due.
 
 Values that the server issues, such as cursors and the ids of tasks, differ in each run. The
 messages to the server carry those of the new run, and the messages of the server are compared
-without what differs between any two runs (`normalise.py`).
+without what differs between any two runs (`normalise.py`). How often a server reports progress
+depends on the time, so only its last report on each request is compared (`progress.py`).
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from ...mcplog import Recording
 from ...ports import Channel, Incoming, LostReply
 from .differences import json_differences
 from .normalise import Normaliser, Substitutes
+from .progress import METHOD as PROGRESS, ProgressLog
 from .script import Step, describe, is_reply, is_request, read_messages, read_steps
 
 TIMEOUT_SECONDS: Final = 60.0
@@ -72,7 +74,7 @@ async def replay(
     Args:
         recording: The recording.
         open_channel: Opens a connection to the server.
-        strict: Whether to compare everything, including ids, times and tokens.
+        strict: Whether to compare everything, including ids, times, tokens and all progress.
         timeout: How long to wait for a reply, in seconds.
         mask: Removes credentials from a message, as it was done in the recording.
 
@@ -126,6 +128,7 @@ class _Run:
         something about them depends on the time, so that is not compared."""
         self._replies: dict[Any, dict[str, Any]] = {}
         self._notifications: dict[Any, list[dict[str, Any]]] = {}
+        self._progress = ProgressLog()
         self._missing: set[str] = set()
         """The methods of notifications that did not arrive."""
         self._is_open = False
@@ -144,6 +147,7 @@ class _Run:
             else:
                 for message in step.messages:
                     await self._expect(step.line, message)
+        self._compare_progress()
         self._report_leftovers()
 
     async def close(self) -> None:
@@ -191,6 +195,8 @@ class _Run:
             self._sent[message["id"]] = message
             self._replies.pop(message["id"], None)
             self._cancelled.discard(message["id"])
+            if not self._strict:
+                self._progress.add_request(message)
         self._cancelled |= _cancelled_ids(message)
         if "params" not in message:
             return message
@@ -232,6 +238,9 @@ class _Run:
             self._compare(line, about, message, self._replies[message["id"]])
             self._is_open |= request["method"] == "initialize" and "result" in message
             return
+        if (progress := self._progress.find(message)) is not None:
+            progress.line, progress.recorded = line, message
+            return
         received = await self._wait_notification(message)
         if received is None:
             self._differ(line, describe(message), "", recorded=message)
@@ -260,6 +269,8 @@ class _Run:
                     self._on_question(message)
                 elif is_reply(message):
                     self._replies[message["id"]] = message
+                elif (progress := self._progress.find(message)) is not None:
+                    progress.replayed = message
                 elif not self._is_cancelled(message):
                     self._notifications.setdefault(_key(message), []).append(message)
         self._changed.set()
@@ -313,6 +324,18 @@ class _Run:
         replayed: Any = UNSET,
     ) -> None:
         self.report.differences.append(Difference(line, about, path, recorded, replayed))
+
+    def _compare_progress(self) -> None:
+        """Compare the last progress of each request that was answered."""
+        for one in self._progress.all:
+            if one.request_id in self._cancelled or one.request_id not in self._answered:
+                continue  # what was the last depends on the time
+            if one.recorded is not None and one.replayed is not None:
+                self._compare(one.line, PROGRESS, one.recorded, one.replayed)
+            elif one.recorded is not None:
+                self._differ(one.line, PROGRESS, "", recorded=one.recorded)
+            elif one.replayed is not None:
+                self._differ(None, PROGRESS, "", replayed=one.replayed)
 
     def _report_leftovers(self) -> None:
         """Report questions that were not asked, and notifications that were not expected."""

@@ -393,7 +393,7 @@ class Bridge:
         self._notify_once("tool-cancelled", {"reason": reason}, after=["tool-input"])
 
     def change_context(self, **changes: Any) -> None:
-        """Change the host context, and notify the view.
+        """Change the host context, and notify the view as soon as it is ready.
 
         Args:
             changes: The changed fields, under their wire names, such as `theme`.
@@ -408,7 +408,7 @@ class Bridge:
                 f"both support {self.modes}"
             )
         self.context |= changes
-        if self._ready:
+        if self._initialized:  # otherwise, the answer to ui/initialize contains the changes
             self._notify("host-context-changed", changes)
 
     async def teardown(self, reason: str = "", timeout: float = 2.0) -> None:

@@ -1,14 +1,10 @@
-"""Operations that compare: one request in many revisions, and two texts."""
+"""Operations that compare: one request in many revisions, and two calls."""
 
-import asyncio
 from typing import Any
-
-import msgspec
 
 from ...revisions import BY_NAME
 from ..compare import SECONDS, ComparedRequest, Comparison
-from ..json_diff import compare_json
-from ..json_text import parse_json, raw_object
+from ..json_text import raw_object
 from ..refusal import Refused
 from ..state import InspectorState
 from .registry import operation
@@ -52,16 +48,9 @@ async def cancel_compare(state: InspectorState) -> None:
 
 
 @operation
-async def diff(state: InspectorState, *, before: str, after: str) -> dict[str, Any]:
-    """Return the differences between two JSON texts."""
-    for text in (before, after):
-        parse_json(text)
-    mask = not state.settings.show_secrets
-    try:
-        found = await asyncio.to_thread(compare_json, before, after, mask=mask)
-    except (msgspec.DecodeError, UnicodeEncodeError) as problem:
-        raise Refused(f"This is not valid JSON: {problem}") from None
-    return {"differences": found}
+async def diff(state: InspectorState, *, before: str, after: str | None = None) -> Comparison:
+    """Compare the outcomes of two calls, such as before and after a restart."""
+    return await state.comparisons.compare_calls(before, after)
 
 
 @operation

@@ -40,9 +40,12 @@ def make_request(
     return ExportedRequest(
         message,
         settings.command or settings.target,
-        agreed if form == "curl" else status.get("chosen"),
+        agreed if form == "curl" else status.get("chosen") or settings.revision,
         reply or None,
         is_stateless=revision is not None and revision.stateless,
         server=settings.server,
+        env=settings.env,
+        headers=settings.headers,
+        cwd=settings.cwd,
         show_secrets=settings.show_secrets,
     )

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from ..load import MAX_AT_ONCE, MAX_RUNS, LoadRun, to_fields
+from ..events import to_fields
+from ..load import MAX_AT_ONCE, MAX_RUNS, LoadRun
 from ..state import InspectorState
 from .registry import operation
 from .saved import choose_saved, start_run

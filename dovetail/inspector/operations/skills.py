@@ -1,7 +1,7 @@
 """Operations on skills: their entries, and files that are verified against them."""
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -10,6 +10,11 @@ from ...errors import MethodNotFound
 from ..calls import OnUpdate
 from ..state import InspectorState
 from .registry import operation
+
+if TYPE_CHECKING:
+    from ...extensions.skills import SkillFile
+
+MAIN_FILE = "SKILL.md"
 
 
 @operation
@@ -40,7 +45,7 @@ async def skills(state: InspectorState) -> dict[str, Any]:
 
 
 @operation
-async def read_skill(state: InspectorState, *, uri: str, path: str = "SKILL.md") -> dict[str, Any]:
+async def read_skill(state: InspectorState, *, uri: str, path: str = MAIN_FILE) -> dict[str, Any]:
     """Read a file of a skill, and verify it. The call fails if the file differs from its entry.
 
     `digest` in the result is the verified digest; null if the skill is dynamic, and has none.
@@ -48,9 +53,19 @@ async def read_skill(state: InspectorState, *, uri: str, path: str = "SKILL.md")
 
     async def send(client: Client, on_progress: OnUpdate) -> Any:
         skill = await client.read_skill(uri)
+        _add_verified(state, skill.entry.files.get(MAIN_FILE))
         contents = await skill.read(path)
         file = skill.entry.files.get(path)
+        _add_verified(state, file)
         return {"digest": None if file is None else file.digest, "contents": contents}
 
     params = json.dumps({"uri": uri, "path": path})
     return {"call": state.start_call("read_skill", uri, params, send)}
+
+
+def _add_verified(state: InspectorState, file: "SkillFile | None") -> None:
+    """Remember that a file was read and verified; None is a file without a digest."""
+    found = "" if file is None else f"{file.uri} {file.digest}"
+    if found and found not in state.verified:
+        state.verified.append(found)
+        state.report_changed("verified", state.verified)

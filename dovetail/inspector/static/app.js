@@ -7,6 +7,7 @@ import {
   signal,
   useEffect,
   useErrorBoundary,
+  useLayoutEffect,
   useState,
 } from "./html.js";
 import { takeToken } from "./api.js";
@@ -101,11 +102,16 @@ function Header() {
 
 function Tabs() {
   const isWire = store.view.value === "wire";
+  const opened = openedPanel().id;
+  const loaded = opened !== "tools" && store.link.value.status; // the counts make tabs wider
+  useLayoutEffect(() => {
+    document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest" });
+  }, [opened, isWire, loaded]);
   return html`<nav class="tabs" aria-label="Panels">
     ${panels().map(({ id, title, badge }) => {
       const count = badge?.();
       return html`<button
-        aria-current=${openedPanel().id === id && !isWire ? "page" : undefined}
+        aria-current=${opened === id && !isWire ? "page" : undefined}
         onClick=${() => store.openPanel(id)}>
         ${title}${count !== undefined && html`<span class="count">${count.toLocaleString("en")}</span>`}
       </button>`;
@@ -149,11 +155,11 @@ function Notices() {
   );
 }
 
-/** What the last restart changed, until the next one; or what a recording is. */
+/** What changed last; or what a recording is. */
 function Restarted() {
   if (store.isRecording.value)
     return html`<p class="note"><${Text} max=${1000}>${store.state.value.message}<//></p>`;
-  const { message, files } = store.reload.value ?? {};
+  const { message, files = [] } = store.reload.value ?? {};
   if (!message || store.state.value.status === "failed") return null;
   return html`<p class="hint pad restarted">
     <${Text} max=${300}>${files.length ? `${files.join(", ")} changed. ` : ""}${message}<//>

@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from "./html.js";
 import { closeDialog, dialog, KEYS, returnFocus } from "./keys.js";
 import { panels } from "./panels/index.js";
-import { isRecording, lists, openPanel, run } from "./store.js";
+import { isRecording, keyOf, labelOf, lists, openPanel, run } from "./store.js";
 import { Text } from "./components/text.js";
 
 const SHOWN = 50;
@@ -13,18 +13,15 @@ const ACTIONS = [
 ];
 
 function entries() {
-  const items = (id, list, keyOf) =>
-    (list ?? []).map((one) => ({
-      kind: id,
-      name: keyOf(one),
+  const items = (list) =>
+    (lists.value[list] ?? []).map((one) => ({
+      kind: list,
+      name: labelOf(list, one),
       title: one.title,
-      go: () => openPanel(id, keyOf(one)),
+      go: () => openPanel(list, keyOf(list, one)),
     }));
-  const { tools, resources, prompts } = lists.value;
   return [
-    ...items("tools", tools, (one) => one.name),
-    ...items("prompts", prompts, (one) => one.name),
-    ...items("resources", resources, (one) => one.uri),
+    ...["tools", "prompts", "resources"].flatMap(items),
     ...panels().map(({ id, title }) => ({ kind: "panel", name: title, go: () => openPanel(id) })),
     ...(isRecording.value ? [] : ACTIONS).map(([name, go]) => ({ kind: "action", name, go })),
   ];

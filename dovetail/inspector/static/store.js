@@ -4,14 +4,16 @@
  * The page asks for a snapshot, then follows the events. Signals hold what the newest events say;
  * `on(kind, handler)` gives a panel every event of its kind, also those from before it was loaded.
  */
-import { batch, computed, signal } from "./html.js";
+import { batch, computed, effect, signal } from "./html.js";
 import { ApiError, post, readEvents } from "./api.js";
-import { parse } from "./components/json_text.js";
+import { parse, text } from "./components/json_text.js";
 
 const MAX_KEPT = 20000; // events of a kind
 const MAX_CALLS = 100;
 const MAX_TASKS = 500;
-const LISTS = ["tools", "resources", "templates", "prompts"];
+const OPENED = "dovetail.opened"; // in the storage of the tab: what was open before a reload
+const KEYS = { tools: "name", resources: "uri", templates: "uriTemplate", prompts: "name" };
+const LISTS = Object.keys(KEYS);
 /** Kinds that the store itself turns into signals. Of these, old events say nothing new. */
 const STATE_KINDS = new Set(["state", "changed", "lists", "call", "question", "answered", "task"]);
 
@@ -21,8 +23,7 @@ export const target = signal("");
 export const revisions = signal([]);
 export const lists = signal(Object.fromEntries(LISTS.map((name) => [name, null])));
 export const failures = signal({}); // list -> why it could not be read
-export const changes = signal([]);
-export const reload = signal(null); // the last restart of `dovetail dev`: {files, message, traceback}
+export const reload = signal(null); // how the lists changed, or why a restart failed: {files?, message, traceback?}
 export const calls = signal(new Map());
 export const questions = signal([]);
 export const tasks = signal(new Map());
@@ -31,11 +32,30 @@ export const snapshot = signal({}); // the fields that belong to one panel: save
 export const announcement = signal(""); // for screen readers
 export const problem = signal(null); // of the last operation: {message, whatToDo}
 
-export const panel = signal(sessionStorage.getItem("dovetail.panel") ?? "tools");
-export const selection = signal({}); // panel id -> key of the open item
-export const view = signal("list"); // on a narrow screen: list, main or wire
+const opened = JSON.parse(sessionStorage.getItem(OPENED) ?? "{}");
+export const panel = signal(opened.panel ?? "tools");
+export const selection = signal(opened.selection ?? {}); // panel id -> key of the open item
+export const view = signal(opened.view ?? "list"); // on a narrow screen: list, main or wire
 export const isRecording = computed(() => state.value.status === "recording"); // there is no server
 export const lastCall = computed(() => [...calls.value.values()].at(-1));
+
+/** What identifies an item of a list, as text; "" if the server left it out. */
+export const keyOf = (list, item) => text(item[KEYS[list]]);
+export const labelOf = (list, item) => keyOf(list, item) || `(no ${KEYS[list]})`;
+
+/** Keep a text in the storage of the tab, unless it is full. */
+export function keep(key, value) {
+  try {
+    sessionStorage.setItem(key, value);
+  } catch {
+    sessionStorage.removeItem(key);
+  }
+}
+
+effect(() => {
+  const keys = { ...selection.value, compare: undefined }; // not a key, but a request
+  keep(OPENED, JSON.stringify({ panel: panel.value, view: view.value, selection: keys }));
+});
 
 export function openPanel(id, key) {
   batch(() => {
@@ -43,7 +63,6 @@ export function openPanel(id, key) {
     if (key !== undefined) selection.value = { ...selection.value, [id]: key };
     view.value = key === undefined ? "list" : "main";
   });
-  sessionStorage.setItem("dovetail.panel", id);
 }
 
 /** Run an operation; show its error instead of throwing it. */
@@ -112,8 +131,9 @@ on("changed", ({ what, value }) => {
 on("lists", (event) => {
   lists.value = readLists(event.lists);
   failures.value = event.failures ?? {};
-  changes.value = event.changes ?? [];
-  if (event.changes?.length) announcement.value = `The server changed: ${event.changes.join(", ")}`;
+  const message = event.changes?.join(", ");
+  if (message || !reload.value?.files) reload.value = { message }; // a restart says it with its files
+  if (message) announcement.value = `The server changed: ${message}`;
 });
 on("reload", (event) => {
   reload.value = event;

@@ -198,8 +198,42 @@ async def test_a_call_is_compared_before_and_after_a_restart(tmp_path: Path) -> 
         assert cells["$.structuredContent.total"][1].split() == ["changed", "9.0"]
 
 
+LOGIN = SERVER.replace("return Receipt(items, items * 2.5)", "return {'token': 'hunter2'}").replace(
+    "def order(items: int = 3) -> Receipt:", "def order(password: str) -> dict[str, str]:"
+)
+
+
+async def test_credentials_are_masked_in_both_views(tmp_path: Path) -> None:
+    async with inspected(write(tmp_path, LOGIN), folder=tmp_path) as page:
+        await open_tool(page, "order")
+        await page.fill("#arguments--password", "hunter2")
+        await call(page)
+        await page.click("button", text="Compare revisions")
+        await compare(page, "order")
+        await copy_masked(page)
+        await page.click("button", text="Before and after a restart")
+        await page.click("header button", text="Restart")
+        await page.until(has("not sent since the last restart", ".compare"))
+        await copy_masked(page)
+        await page.until(has("Connected", "header"))
+        await page.click("button.primary", text="Call it now c")
+        await page.until(has("after", ".compared-columns"))
+        await copy_masked(page)
+
+
+async def copy_masked(page: Page) -> None:
+    """Copy the comparison in both forms, and check that its credentials are masked."""
+    await page.says(CATCH)
+    for form in ("Markdown", "JSON"):
+        await page.says("window.copied = null")
+        await page.click("button", text=f"Copy as {form}")
+        copied = await page.until("window.copied")
+        assert "hunter2" not in copied and "***" in copied, copied
+
+
 async def test_a_narrow_screen_shows_one_column_at_a_time(tmp_path: Path) -> None:
     async with inspected(write(tmp_path), folder=tmp_path, width=600) as page:
+        await page.until("document.querySelector('.tabs .count')")  # nothing moves any more
         await page.click(".tabs button", text="Compare")
         await choose_request(page, "tools/list")
         await compare(page)

@@ -45,7 +45,21 @@ async def test_a_form_stays_filled_in_over_a_restart_that_says_what_changed(serv
         assert await page.says("document.querySelector('input.number').value") == "40"
         announced = await page.says("document.querySelector('.sr[role=status]').textContent")
         assert "+1 tool: subtract" in announced
+        await text(page, "server.py changed. Restarted in")
+        shown = await page.says("document.querySelector('.middle').innerText")
+        assert shown.count("+1 tool: subtract") == 1
         await take_picture(page, "inspector-restart")
+
+
+async def test_a_restart_by_hand_says_what_changed_on_every_panel(server: Path) -> None:
+    async with inspected(server, folder=server.parent) as page:
+        await text(page, "add")
+        await page.click(".tabs button", text="Log")
+        save(server, MORE)
+        await page.click("header button", text="Restart")
+        await page.until("document.querySelector('.restarted')?.innerText === '+1 tool: subtract'")
+        await page.click("header button", text="Restart")
+        await page.until("!document.querySelector('.restarted')")
 
 
 async def test_a_traceback_is_shown_until_the_file_is_repaired(server: Path) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from .actions import call, has, open_tool
+from .actions import call, has, open_panel, open_tool
 from .harness import inspected
 from .raw_server import object_of, tool, write_server
 
@@ -77,6 +77,33 @@ async def test_html_scripts_and_invisible_characters_are_shown_as_text(tmp_path:
         assert set(await page.says(links)) <= {"http:", "https:"}
         assert await page.says(FOREIGN) == 0
         assert await page.says("document.title") == "Dovetail inspector"
+
+
+NAMELESS: dict[str, Any] = {
+    "resources/list": {"resources": [{}, {"uri": 5}, None, {"uri": "x://y", "name": {}}]},
+    "resources/templates/list": {"resourceTemplates": [{}, {"uriTemplate": []}]},
+    "prompts/list": {"prompts": [{}, {"name": None}, []]},
+}
+
+
+async def test_items_without_a_name_do_not_hide_the_others(tmp_path: Path) -> None:
+    broken: list[Any] = [{}, {"name": 7}, {"name": None, "title": {}}, "text", tool("say_it")]
+    async with inspected(write_server(tmp_path, broken, answers=NAMELESS), folder=tmp_path) as page:
+        for name in ("(no name)", "7", "null", "say_it"):
+            assert await page.until(has(name, "#tools"))
+        assert await page.until(has("(no name)", ".middle h2"))
+        await page.press("Control+k")
+        for name in ("(no name)", "say_it", "(no uri)", "x://y"):
+            assert await page.until(has(name, "dialog"))
+        await page.press("Escape")
+        await open_panel(page, "Compare")
+        labels = "[...document.querySelectorAll('#compare-choose option')].map((one) => one.text)"
+        assert {"(no name)", "say_it", "(no uri)", "x://y"} <= set(await page.until(labels))
+        for panel, name in (("Prompts", "(no name)"), ("Resources", "(no uri)")):
+            await open_panel(page, panel)
+            assert await page.until(has(name, ".left"))
+            assert await page.until(has(name, ".middle h2"))
+        assert await page.until(has("(no uriTemplate)", ".left"))
 
 
 async def test_20000_messages_are_filtered_without_delay(tmp_path: Path) -> None:

@@ -44,6 +44,19 @@ async def test_one_column_shows_the_list_the_tool_and_the_wire(
         assert await page.until("document.querySelector('.left').checkVisibility()")
 
 
+async def test_the_open_tab_is_in_view(tmp_path: Path) -> None:
+    box = "document.querySelector('.tabs [aria-current]')?.getBoundingClientRect()"
+    in_view = f"{box}?.left >= 0 && {box}.right < innerWidth + 1"
+    async with inspected(write(tmp_path), folder=tmp_path, width=320, height=640) as page:
+        await page.until("document.querySelector('.left .row')")
+        await page.press("[")
+        assert await page.until(
+            f"document.querySelector('.middle').ariaLabel.startsWith('Load') && {in_view}"
+        )
+        await page.command("Page.reload")
+        assert await page.until(f"document.querySelector('.tabs .count') && {in_view}")
+
+
 async def test_nothing_moves_if_motion_is_reduced(tmp_path: Path) -> None:
     async with inspected(write(tmp_path), folder=tmp_path) as page:
         await page.reduce_motion()

@@ -1,12 +1,15 @@
 """A recording on the page: everything that happened, and nothing that cannot work."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 from dovetail.mcplog import McplogWriter
 from dovetail.ports import HttpExchange
 
-from .actions import has
+from .actions import has, open_panel
 from .harness import inspected
+from .raw_server import object_of, tool
 
 ROWS = "[...document.querySelectorAll('.wire .row')]"
 LABELS = "[...document.querySelectorAll('button, select, label')].map((one) => one.innerText)"
@@ -55,4 +58,54 @@ async def test_a_recording_is_shown_without_a_server(tmp_path: Path) -> None:
         await page.press("Control+k")
         await page.until("document.querySelector('dialog[open]')")
         assert not await page.says("document.querySelector('dialog').innerText.includes('Restart')")
+        await page.press("Escape")
+
+
+LISTED: dict[str, dict[str, Any]] = {
+    "tools/list": {"tools": [tool("add", object_of(a={"type": "integer"})), tool("subtract")]},
+    "resources/list": {"resources": [{"uri": "notes://today", "name": "today"}]},
+    "resources/templates/list": {"resourceTemplates": [{"uriTemplate": "notes://{day}"}]},
+    "prompts/list": {"prompts": [{"name": "greet", "arguments": [{"name": "who"}]}]},
+    "tools/call": {"content": []},
+}
+TIMELINE = "[...document.querySelectorAll('#timeline .row')].map((one) => one.innerText)"
+
+
+def record_lists(path: Path) -> Path:
+    start = 1_700_000_000.0
+    with McplogWriter(path, ["uvx", "notes"], started=start) as writer:
+        for number, (method, result) in enumerate(LISTED.items()):
+            request = json.dumps({"jsonrpc": "2.0", "id": number, "method": method}).encode()
+            reply = json.dumps({"jsonrpc": "2.0", "id": number, "result": result}).encode()
+            writer.message("to_server", request, start + number)
+            writer.message("to_client", reply, start + number + 0.25)
+    return path
+
+
+async def test_the_lists_and_the_timeline_of_a_recording_are_shown(tmp_path: Path) -> None:
+    path = record_lists(tmp_path / "night.mcplog")
+    async with inspected(path, folder=tmp_path) as page:
+        panels = {"Tools": "add", "Resources": "notes://today", "Prompts": "greet"}
+        for panel, name in panels.items():
+            await open_panel(page, panel)
+            assert await page.until(has(name, ".middle h2"))
+            assert await page.until(has("Nothing can be sent.", ".middle .note"))
+            assert await page.until(has("As listed", ".middle")), "the definition is open"
+            buttons = "document.querySelectorAll('.middle .actions, .middle .form, [data-key=c]')"
+            assert await page.says(f"{buttons}.length") == 0
+        await open_panel(page, "Resources")
+        await page.until("document.querySelector('#resources')")
+        await page.says("document.querySelector('#resources').focus()")
+        await page.press("j")
+        assert await page.until(has("notes://{day}", ".middle h2"))
+        assert await page.says(f"{buttons}.length") == 0
+        await open_panel(page, "Timeline")
+        assert await page.until(f"{TIMELINE}.length") == len(LISTED)
+        assert all("250 ms" in row for row in await page.says(TIMELINE))
+        await page.command("Page.reload")
+        assert await page.until(f"{TIMELINE}.length") == len(LISTED), "also if it is open at first"
+        await page.click("#timeline .row")
+        assert await page.until(has("tools/list", ".open-task h3"))
+        await page.press("Control+k")
+        assert await page.until(has("subtract", "dialog"))
         await page.press("Escape")

@@ -57,6 +57,19 @@ async def test_files_are_read_and_verified(tmp_path: Path, revision: str) -> Non
         await assert_narrow(page)
 
 
+async def test_a_file_stays_verified_and_so_does_the_skill_that_it_belongs_to(
+    tmp_path: Path,
+) -> None:
+    async with inspected(write_skill(tmp_path), folder=tmp_path) as page:
+        await open_panel(page, "Skills")
+        await page.click("button", text="Read references/STYLE.md")
+        assert await page.until(has("One sentence.", ".result"))
+        assert await page.until(f"{STATES} === 'verified,verified'")
+        await page.says("import('/static/store.js').then((one) => { one.calls.value = new Map() })")
+        await page.until("!document.querySelector('.result')")
+        assert await page.says(STATES) == "verified,verified", "after many other calls"
+
+
 async def test_a_dynamic_skill_is_read_without_digests(tmp_path: Path) -> None:
     async with inspected(write_skill(tmp_path, dynamic=True), folder=tmp_path) as page:
         await open_panel(page, "Skills")

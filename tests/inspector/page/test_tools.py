@@ -4,7 +4,15 @@ import base64
 import json
 from pathlib import Path
 
-from .actions import call, has, open_tool, repeated_arguments, wait_for_result
+from .actions import (
+    call,
+    has,
+    open_panel,
+    open_row,
+    open_tool,
+    repeated_arguments,
+    wait_for_result,
+)
 from .harness import inspected
 from .raw_server import object_of, tool, write_server
 
@@ -104,6 +112,25 @@ async def test_a_reload_loses_neither_the_form_nor_the_result(tmp_path: Path) ->
         assert await repeated_arguments(page) == {"text": "kept"}
         assert await page.until("document.querySelectorAll('.wire .row').length") >= messages
         assert await page.says("location.hash") == ""
+
+
+async def test_a_reload_keeps_the_open_panel_and_the_open_items(tmp_path: Path) -> None:
+    resources = [{"uri": f"x://{name}", "name": name} for name in ("a", "b")]
+    answers = {"resources/list": {"resources": resources}}
+    server = write_server(tmp_path, [tool("first"), tool("second")], answers=answers)
+    async with inspected(server, folder=tmp_path) as page:
+        await open_tool(page, "second")
+        await open_panel(page, "Resources")
+        await open_row(page, "b", "x://b")
+        await page.resize(320, 640)
+        await page.command("Page.reload")
+        assert await page.until(has("x://b", ".middle h2")), "also on a narrow screen"
+        await page.resize(1280, 800)
+        await open_panel(page, "Tools")
+        assert await page.until(has("second", ".middle h2"))
+        stored = await page.says("JSON.stringify(sessionStorage)")
+        token = await page.says("sessionStorage.getItem('dovetail.token')")
+        assert stored.count(token) == 1
 
 
 async def test_options_are_sent_with_the_call(tmp_path: Path) -> None:

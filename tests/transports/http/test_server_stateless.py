@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from base64 import b64encode
 from typing import Annotated, Any
 
@@ -86,6 +87,21 @@ async def test_a_call_that_takes_long_becomes_a_stream() -> None:
         assert not stage.release.is_set()
         stage.release.set()
         assert [text(message) for message in await answer.messages()] == ["done"]
+
+
+async def test_a_call_that_ends_when_it_would_become_a_stream_gets_its_reply_and_an_end() -> None:
+    stage = Stage(limits=Limits(stream_after=0.05))
+
+    @stage.server.tool
+    async def block() -> str:
+        await asyncio.sleep(0.01)  # until the endpoint waits
+        time.sleep(0.1)  # so that the loop runs the end of the call and the timer in one go
+        await asyncio.sleep(0)
+        return "done"
+
+    async with hosted(stage.server) as site:
+        answer = await site.call("block")
+        assert text(await answer.whole()) == "done"
 
 
 @pytest.mark.parametrize("accept", ["application/json", "application/json, text/event-stream;q=0"])

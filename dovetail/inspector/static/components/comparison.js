@@ -153,13 +153,13 @@ function Column({ column, columns }) {
   </section>`;
 }
 
-function Toolbar({ request, columns, shown }) {
+function Toolbar({ method, params, columns, shown }) {
   const toggle = (label) => () => {
     const next = new Set(hidden.value);
     if (!next.delete(label)) next.add(label);
     hidden.value = next;
   };
-  const asJson = () => JSON.stringify({ ...request, columns: shown }, null, 2);
+  const asJson = () => JSON.stringify({ method, params, columns: shown }, null, 2);
   return html`<div class="bar">
     <span class="segments wide" role="group" aria-label="Columns">
       ${columns.map(
@@ -178,15 +178,15 @@ function Toolbar({ request, columns, shown }) {
       </select>
     </label>
     <span class="grow"></span>
-    <${Copy} label="Copy as Markdown" text=${() => toMarkdown(request, shown)} />
+    <${Copy} label="Copy as Markdown" text=${() => toMarkdown(method, params, shown)} />
     <${Copy} label="Copy as JSON" text=${asJson} />
   </div>`;
 }
 
-/** Args: `request` {method, params}; `columns` (see comparison_text.js). */
-export function Comparison({ request, columns }) {
+/** Args: `method` and `params` of the request; `columns` (see comparison_text.js). */
+export function Comparison({ method, params, columns }) {
   const shown = columns.filter((one) => one.isBase || !hidden.value.has(one.label));
-  return html`<${Toolbar} request=${request} columns=${columns} shown=${shown} />
+  return html`<${Toolbar} method=${method} params=${params} columns=${columns} shown=${shown} />
     <${Table} columns=${shown} />
     <div class="compared-columns" tabindex="0" role="region" aria-label="Results and messages">
       ${shown.map((one) => html`<${Column} key=${one.label} column=${one} columns=${shown} />`)}

@@ -91,7 +91,7 @@ function cell(row, column) {
 }
 
 /** A comparison as a Markdown table. */
-export function toMarkdown({ method, params }, columns) {
+export function toMarkdown(method, params, columns) {
   const line = (cells) => `| ${cells.join(" | ")} |`;
   const ms = (column) => (column.ms === undefined ? "–" : `${Math.round(column.ms)} ms`);
   return [

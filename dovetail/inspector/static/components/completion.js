@@ -1,12 +1,11 @@
 /** Text fields that the server completes: the arguments of a prompt, the variables of a template. */
 import { html, signal, useEffect, useRef, useState } from "../html.js";
 import { ApiError, post } from "../api.js";
-import { announcement, state } from "../store.js";
+import { announcement, keep, state } from "../store.js";
 import { Text, visible } from "./text.js";
 
 const PAUSE_MS = 150; // after the last key
 const MAX_SHOWN = 100;
-const MAX_STORED = 200000;
 let offered = {}; // connection -> false if its server completes nothing
 
 /** Texts by name, for each item of a panel. They outlive a restart of the server, and a reload. */
@@ -17,8 +16,7 @@ export function makeDrafts(panel) {
     drafts.value.get(item) ?? JSON.parse(sessionStorage.getItem(storedAs(item)) ?? "{}");
   const write = (item, values) => {
     drafts.value = new Map(drafts.value).set(item, values);
-    const text = JSON.stringify(values);
-    if (text.length < MAX_STORED) sessionStorage.setItem(storedAs(item), text);
+    keep(storedAs(item), JSON.stringify(values));
   };
   return { read, write };
 }

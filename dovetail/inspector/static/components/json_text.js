@@ -143,6 +143,10 @@ export function print(value, indent = 0, margin = "\n") {
     : open + members.join(",") + close;
 }
 
+/** A string as it is; other values as JSON; nothing as "". */
+export const text = (value) =>
+  typeof value === "string" ? value : value === undefined ? "" : print(value);
+
 /** Return the first draft in a value, or undefined if the value is complete. */
 export function findDraft(value) {
   if (value instanceof Draft) return value;

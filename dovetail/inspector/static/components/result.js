@@ -1,8 +1,8 @@
 /** What a call returned: its content blocks, its structured content, or its error. */
 import { html, useMemo, useState } from "../html.js";
-import { openPanel } from "../store.js";
+import { isRecording, openPanel } from "../store.js";
 import { Json, JsonBlock, tryParse } from "./json.js";
-import { print } from "./json_text.js";
+import { print, text } from "./json_text.js";
 import { Copy, Link, Text } from "./text.js";
 
 const MAX_ROWS = 100;
@@ -10,10 +10,6 @@ const MAX_COLUMNS = 12;
 const SAFE_TYPE = /^(image|audio)\/[\w.+-]+$/;
 const BASE64 = /^[A-Za-z0-9+/\s]*(?:=\s*){0,2}$/;
 const STATUS = { running: "running", done: "done", error: "failed", cancelled: "cancelled" };
-
-/** A string as it is; other values as JSON; nothing as "". */
-export const text = (value) =>
-  typeof value === "string" ? value : value === undefined ? "" : print(value);
 
 /** The number of bytes that base64 text stands for. */
 const sizeOf = (data) =>
@@ -227,6 +223,16 @@ export function CallResult({ call, onCancel, show: Shown = Content }) {
     ${call.result && (isRaw ? html`<${JsonBlock} title="As sent" text=${call.result} />` : html`<${Shown} key=${call.call} result=${call.result} />`)}
   </section>`;
 }
+
+/** What needs a server: it is left out if the page shows a recording. */
+export const WithServer = ({ children }) => (isRecording.value ? null : children);
+
+/** An item of a list, as the server sent it. */
+export const Definition = ({ item }) =>
+  html`<details class="options" open=${isRecording.value}>
+    <summary>Definition</summary>
+    <${JsonBlock} title="As listed" text=${print(new Map(Object.entries(item)))} />
+  </details>`;
 
 export const formatMs = (ms) =>
   ms < 1 ? "<1 ms" : ms < 10000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`;

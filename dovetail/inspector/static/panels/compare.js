@@ -4,6 +4,8 @@ import { post } from "../api.js";
 import {
   announcement,
   calls,
+  keyOf,
+  labelOf,
   lists,
   revisions,
   run,
@@ -54,20 +56,24 @@ function requestOf(call) {
   return { method: call.method, params: whole };
 }
 
-const labelOf = (call) => visible(`${call.name || call.method} ${call.params}`.slice(0, 80));
+const describe = (call) => visible(`${call.name || call.method} ${call.params}`.slice(0, 80));
 
 function choices() {
-  const { tools, resources, prompts } = lists.value;
   const rows = (items, make) => (items ?? []).slice(0, MAX_CHOICES).map(make);
   const row = (label, method, ...params) => ({ label, method, params: new Map(params) });
+  const items = (list, method, field, more = () => []) =>
+    rows(lists.value[list], (item) => {
+      const key = keyOf(list, item);
+      return row(visible(labelOf(list, item)), method, [field, key], ...more(key));
+    });
   const recent = [...calls.value.values()].reverse().slice(0, 20);
   const argumentsOf = (tool) => {
     const draft = draftOf(tool);
-    return draft === undefined || findDraft(draft) ? new Map() : draft;
+    return [["arguments", draft === undefined || findDraft(draft) ? new Map() : draft]];
   };
   return [
     ["Lists", LISTS.filter(([name]) => lists.value[name]).map(([, method]) => row(method, method))],
-    ["Last calls", recent.map((call) => ({ label: labelOf(call), ...requestOf(call) }))],
+    ["Last calls", recent.map((call) => ({ label: describe(call), ...requestOf(call) }))],
     [
       "Saved calls",
       rows(snapshot.value.saved?.calls, ({ name, tool, arguments: given }) => {
@@ -75,14 +81,9 @@ function choices() {
         return row(visible(name), "tools/call", ["name", tool], ["arguments", value]);
       }),
     ],
-    [
-      "Tools, as their forms are filled in",
-      rows(tools, ({ name }) =>
-        row(visible(name), "tools/call", ["name", name], ["arguments", argumentsOf(name)]),
-      ),
-    ],
-    ["Resources", rows(resources, ({ uri }) => row(visible(uri), "resources/read", ["uri", uri]))],
-    ["Prompts", rows(prompts, ({ name }) => row(visible(name), "prompts/get", ["name", name]))],
+    ["Tools, as their forms are filled in", items("tools", "tools/call", "name", argumentsOf)],
+    ["Resources", items("resources", "resources/read", "uri")],
+    ["Prompts", items("prompts", "prompts/get", "name")],
   ].filter(([, all]) => all.length);
 }
 
@@ -205,11 +206,11 @@ function Revisions() {
       outcomes &&
       html`<h3 class="bar">
         <code><${Text} max=${80}>${told.method}<//></code>
-        <code class="hint"><${Text} max=${160}>${told.params}<//></code>
+        <code class="hint"><${Text} max=${160}>${outcomes.params}<//></code>
       </h3>`
     }
     ${refused.length > 0 && html`<p class="hint">The server does not answer in ${refused.join(", ")}.</p>`}
-    ${outcomes && html`<${Comparison} key=${told.comparison} request=${told} columns=${columnsOf(outcomes)} />`}
+    ${outcomes && html`<${Comparison} key=${told.comparison} method=${told.method} params=${outcomes.params} columns=${columnsOf(outcomes)} />`}
     ${!outcomes && html`<p class="empty">Compare shows what a call loses in older revisions, field by field.</p>`}`;
 }
 
@@ -228,25 +229,26 @@ function restartPairs() {
 }
 
 const time = (at) => new Date(at * 1000).toLocaleTimeString("en-GB");
-const restartColumn = (word, call, more) => ({ ...call, ...more, label: `${word} ${time(call.started)}` }); // prettier-ignore
 
 function Pair({ pair }) {
   const { before, after } = pair;
-  const [differences, setDifferences] = useState(null);
+  const [found, setFound] = useState(null);
   useEffect(() => {
-    setDifferences(null);
-    if (before.result === undefined || after?.result === undefined) return;
-    run("diff", { before: before.result, after: after.result }).then(
-      (got) => got && setDifferences(got.differences),
+    let isCurrent = true;
+    run("diff", { before: before.call, after: after?.call }).then(
+      (got) => isCurrent && got && setFound(got),
     );
+    return () => (isCurrent = false);
   }, [before.call, after?.call]);
   const again = () => {
     const { method, params } = requestOf(before);
     run("send", { method, params: print(params) });
   };
-  const columns = [restartColumn("before", before, { isBase: true })];
-  if (after) columns.push(restartColumn("after", after, { differences: differences ?? [] }));
-  const isReady = !after || after.result === undefined || differences !== null;
+  const columns = found?.revisions.map((one) => ({
+    ...one,
+    label: `${one.revision} ${time(pair[one.revision]?.started)}`,
+    isBase: one.revision === found.newest,
+  }));
   return html`<div class="actions">
       <button
         class="primary"
@@ -257,7 +259,7 @@ function Pair({ pair }) {
       </button>
       ${!after && html`<span class="hint">This call was not sent since the last restart.</span>`}
     </div>
-    ${isReady && html`<${Comparison} key=${before.call} request=${before} columns=${columns} />`}`;
+    ${found && html`<${Comparison} key=${before.call} method=${before.method} params=${found.params} columns=${columns} />`}`;
 }
 
 function Restart() {
@@ -275,7 +277,7 @@ function Restart() {
         id="compare-pair"
         value=${pair.before.call}
         onChange=${(event) => choose(event.target.value)}>
-        ${pairs.map(({ before }) => html`<option value=${before.call}>${labelOf(before)}</option>`)}
+        ${pairs.map(({ before }) => html`<option value=${before.call}>${describe(before)}</option>`)}
       </select>
     </div>
     <${Pair} key=${pair.before.call} pair=${pair} />`;

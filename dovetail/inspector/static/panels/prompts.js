@@ -1,20 +1,29 @@
 /** Prompts: the list, arguments with completion, and the messages as a chat. */
 import { classes, html, signal, useMemo } from "../html.js";
-import { calls, failures, lists, openPanel, run, selection, state } from "../store.js";
+import {
+  calls,
+  failures,
+  keyOf,
+  labelOf,
+  lists,
+  openPanel,
+  run,
+  selection,
+  state,
+} from "../store.js";
 import { CompletedFields, filled, makeDrafts } from "../components/completion.js";
 import { JsonBlock, tryParse } from "../components/json.js";
-import { print } from "../components/json_text.js";
-import { Block, CallResult, text } from "../components/result.js";
+import { text } from "../components/json_text.js";
+import { Block, CallResult, Definition, WithServer } from "../components/result.js";
 import { Copy, Text, visible } from "../components/text.js";
 import { VirtualList } from "../components/virtual_list.js";
 
 const ROW = 28;
 const MAX_MESSAGES = 100;
-const NO_NAME = "(no name)";
 
 const filter = signal("");
 const drafts = makeDrafts("prompt");
-const nameOf = (prompt) => text(prompt?.name);
+const nameOf = (prompt) => keyOf("prompts", prompt);
 const chosen = () =>
   selection.value.prompts ??
   (lists.value.prompts?.length ? nameOf(lists.value.prompts[0]) : undefined);
@@ -34,7 +43,7 @@ export function List() {
     [prompts, words],
   );
   const row = (one) =>
-    html`<span class="name"><${Text} max=${160}>${nameOf(one) || NO_NAME}<//></span>
+    html`<span class="name"><${Text} max=${160}>${labelOf("prompts", one)}<//></span>
       ${one.title !== undefined && html`<span class="hint"><${Text} max=${80}>${text(one.title)}<//></span>`}`;
   return html`<input
       type="search"
@@ -113,30 +122,31 @@ function Prompt({ prompt }) {
   return html`<article class="item">
     <header class="item-head">
       <h2>
-        <code><${Text} max=${300}>${name || NO_NAME}<//></code>
+        <code><${Text} max=${300}>${labelOf("prompts", prompt)}<//></code>
       </h2>
       ${prompt.title !== undefined && html`<span class="title"><${Text} max=${200}>${text(prompt.title)}<//></span>`}
     </header>
     ${typeof prompt.description === "string" && html`<p class="description"><${Text} max=${900}>${prompt.description}<//></p>`}
-    ${fields.length > 0 && html`<${CompletedFields} id="arguments" title="Arguments" fields=${fields} values=${values} set=${(next) => drafts.write(name, next)} about=${{ prompt: name }} />`}
-    ${!fields.length && html`<p class="hint">This prompt takes no arguments.</p>`}
-    <details class="options">
-      <summary>Definition</summary>
-      <${JsonBlock} title="As listed" text=${print(new Map(Object.entries(prompt)))} />
-    </details>
-    <div class="actions">
-      <button
-        class="primary"
-        data-key="c"
-        disabled=${state.value.status !== "open"}
-        onClick=${() => run("prompt", { name, arguments: filled(values) })}>
-        Get <kbd>c</kbd>
-      </button>
-      <button
-        onClick=${() => openPanel("compare", { method: "prompts/get", params: JSON.stringify({ name, arguments: filled(values) }) })}>
-        Compare revisions
-      </button>
-    </div>
+    <${WithServer}>
+      ${fields.length > 0 && html`<${CompletedFields} id="arguments" title="Arguments" fields=${fields} values=${values} set=${(next) => drafts.write(name, next)} about=${{ prompt: name }} />`}
+      ${!fields.length && html`<p class="hint">This prompt takes no arguments.</p>`}
+    <//>
+    <${Definition} item=${prompt} />
+    <${WithServer}>
+      <div class="actions">
+        <button
+          class="primary"
+          data-key="c"
+          disabled=${state.value.status !== "open"}
+          onClick=${() => run("prompt", { name, arguments: filled(values) })}>
+          Get <kbd>c</kbd>
+        </button>
+        <button
+          onClick=${() => openPanel("compare", { method: "prompts/get", params: JSON.stringify({ name, arguments: filled(values) }) })}>
+          Compare revisions
+        </button>
+      </div>
+    <//>
     ${done && html`<${CallResult} call=${done} show=${Messages} onCancel=${() => run("cancel", { call: done.call })} />`}
   </article>`;
 }
@@ -145,6 +155,7 @@ export function Main() {
   const name = chosen();
   const prompt = lists.value.prompts?.find((one) => nameOf(one) === name);
   if (prompt) return html`<${Prompt} key=${name} prompt=${prompt} />`;
-  const gone = `The server no longer has a prompt named ${visible(name ?? "")}.`;
-  return html`<p class="empty pad">${name === undefined ? "Choose a prompt." : gone}</p>`;
+  const gone =
+    lists.value.prompts && name && `The server no longer has a prompt named ${visible(name)}.`;
+  return html`<p class="empty pad">${gone || "Choose a prompt."}</p>`;
 }

@@ -1,5 +1,6 @@
 /** The rows of the list of resources: a tree by scheme, host and path, with a heading per folder. */
-import { text } from "../components/result.js";
+import { text } from "../components/json_text.js";
+import { keyOf, labelOf } from "../store.js";
 
 const MAX_DEPTH = 6; // deeper folders are shown in one line
 const URI = /^([a-z][a-z0-9+.-]*):(?:\/\/([^/?#]*))?(.*)$/is;
@@ -64,18 +65,17 @@ export function rowsOf(resources, templates, filter) {
   const words = filter.toLowerCase();
   const tree = { folders: new Map(), items: [] };
   for (const item of (resources ?? []).filter((one) => matches(one, words))) {
-    const uri = text(item.uri);
+    const uri = keyOf("resources", item);
     const { folders, name } = splitUri(uri);
     const title = item.title === undefined ? "" : text(item.title);
-    plant(tree, folders, { key: uri, uri, label: name || "(no URI)", title });
+    plant(tree, folders, { key: uri, uri, label: name || labelOf("resources", item), title });
   }
   const rows = [];
   addRows(rows, tree, 0);
   const found = (templates ?? []).filter((one) => matches(one, words));
   if (found.length) rows.push({ label: "Templates", depth: 0, count: found.length });
   for (const item of found) {
-    const template = text(item.uriTemplate);
-    rows.push({ key: template, label: template, depth: 1 });
+    rows.push({ key: keyOf("templates", item), label: labelOf("templates", item), depth: 1 });
   }
   const isListed = rows.some((row) => row.key === filter);
   if (URI.test(filter) && filter.includes("/") && !isListed)

@@ -3,8 +3,14 @@ import { html, signal, useEffect, useMemo, useState } from "../html.js";
 import * as store from "../store.js";
 import { CompletedFields, filled, makeDrafts } from "../components/completion.js";
 import { JsonBlock, tryParse } from "../components/json.js";
-import { print } from "../components/json_text.js";
-import { CallResult, formatBytes, ResourceContents, text } from "../components/result.js";
+import { print, text } from "../components/json_text.js";
+import {
+  CallResult,
+  Definition,
+  formatBytes,
+  ResourceContents,
+  WithServer,
+} from "../components/result.js";
 import { Copy, Text } from "../components/text.js";
 import { VirtualList } from "../components/virtual_list.js";
 import { rowsOf } from "./resource_tree.js";
@@ -129,11 +135,11 @@ function Reading({ uri }) {
     ${read && html`<${CallResult} call=${read} show=${Contents} onCancel=${() => store.run("cancel", { call: read.call })} />`}`;
 }
 
-function Head({ uri, item }) {
+function Head({ uri, label = uri, item }) {
   const rest = item.title ?? item.name;
   return html`<header class="item-head">
       <h2>
-        <code><${Text} max=${300}>${uri || "(no URI)"}<//></code>
+        <code><${Text} max=${300}>${label}<//></code>
       </h2>
       ${rest !== undefined && html`<span class="title"><${Text} max=${200}>${text(rest)}<//></span>`}
       ${item.mimeType !== undefined && html`<span class="tag"><${Text} max=${80}>${text(item.mimeType)}<//></span>`}
@@ -144,17 +150,11 @@ function Head({ uri, item }) {
     ${typeof item.description === "string" && html`<p class="description"><${Text} max=${900}>${item.description}<//></p>`}`;
 }
 
-const Definition = ({ item }) =>
-  html`<details class="options">
-    <summary>Definition</summary>
-    <${JsonBlock} title="As listed" text=${print(new Map(Object.entries(item)))} />
-  </details>`;
-
 function Resource({ uri, item }) {
   return html`<article class="item">
-    <${Head} uri=${uri} item=${item ?? {}} />
+    <${Head} uri=${uri} label=${item && store.labelOf("resources", item)} item=${item ?? {}} />
     ${item ? html`<${Definition} item=${item} />` : html`<p class="hint">The server does not list this URI. It may still answer.</p>`}
-    <${Reading} uri=${uri} />
+    <${WithServer}><${Reading} uri=${uri} /><//>
   </article>`;
 }
 
@@ -180,30 +180,32 @@ function Template({ template, item }) {
     description: separator ? `A list, separated by ${separator}` : undefined,
   }));
   return html`<article class="item">
-    <${Head} uri=${template} item=${item} />
+    <${Head} uri=${template} label=${store.labelOf("templates", item)} item=${item} />
     <${Definition} item=${item} />
-    ${problem && html`<p class="error"><${Text} max=${500}>${problem}<//></p>`}
-    <${CompletedFields}
-      id="variables"
-      title="Variables"
-      fields=${fields}
-      values=${values}
-      set=${(next) => drafts.write(template, next)}
-      about=${{ template }} />
-    ${
-      uri &&
-      html`<p class="meta-line">
-        <span class="hint">URI</span> <code data-uri><${Text} max=${1000}>${uri}<//></code>
-      </p>`
-    }
-    <${Reading} uri=${uri} />
+    <${WithServer}>
+      ${problem && html`<p class="error"><${Text} max=${500}>${problem}<//></p>`}
+      <${CompletedFields}
+        id="variables"
+        title="Variables"
+        fields=${fields}
+        values=${values}
+        set=${(next) => drafts.write(template, next)}
+        about=${{ template }} />
+      ${
+        uri &&
+        html`<p class="meta-line">
+          <span class="hint">URI</span> <code data-uri><${Text} max=${1000}>${uri}<//></code>
+        </p>`
+      }
+      <${Reading} uri=${uri} />
+    <//>
   </article>`;
 }
 
-const keyOf = (item, field) => (item ? text(item[field]) : undefined);
 function firstKey() {
   const { resources, templates } = store.lists.value;
-  return keyOf(resources?.[0], "uri") ?? keyOf(templates?.[0], "uriTemplate");
+  if (resources?.length) return store.keyOf("resources", resources[0]);
+  return templates?.length ? store.keyOf("templates", templates[0]) : undefined;
 }
 
 export function Main() {
@@ -215,9 +217,9 @@ export function Main() {
   const resource = resources.find(has("uri")) ?? resources.find(has("name"));
   const template = templates.find(has("uriTemplate")) ?? templates.find(has("name"));
   if (!resource && template) {
-    const uriTemplate = text(template.uriTemplate);
+    const uriTemplate = store.keyOf("templates", template);
     return html`<${Template} key=${uriTemplate} template=${uriTemplate} item=${template} />`;
   }
-  const uri = resource ? text(resource.uri) : key;
+  const uri = resource ? store.keyOf("resources", resource) : key;
   return html`<${Resource} key=${uri} uri=${uri} item=${resource} />`;
 }

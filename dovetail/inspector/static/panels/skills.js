@@ -1,6 +1,6 @@
 /** Skills: the front matter and the files of each, which are verified as they are read. */
 import { html, signal, useEffect, useState } from "../html.js";
-import { calls, lists, openPanel, run, selection, state } from "../store.js";
+import { calls, lists, openPanel, run, selection, snapshot, state } from "../store.js";
 import { JsonText, tryParse } from "../components/json.js";
 import { CallResult, formatBytes, ResourceContents } from "../components/result.js";
 import { Copy, Text, visible } from "../components/text.js";
@@ -50,12 +50,13 @@ const readingOf = (uri, path) =>
   );
 
 /** What reading a file has shown about it: words and a tone. */
-function verdict(call) {
-  if (!call) return ["not read", ""];
-  if (call.status === "error")
-    return call.error?.type === "SkillRefused" ? ["differs", "bad"] : ["failed", "bad"];
-  if (call.status !== "done") return [call.status, "warn"];
-  return tryParse(call.result)?.get("digest") ? ["verified", "ok"] : ["no digest", "warn"];
+function verdict(skill, { path, uri, digest }) {
+  const { status = "done", error } = readingOf(skill.uri, path) ?? {};
+  if (status === "error") return [error?.type === "SkillRefused" ? "differs" : "failed", "bad"];
+  if (status !== "done") return [status, "warn"];
+  return snapshot.value.verified?.includes(`${uri} ${digest}`)
+    ? ["verified", "ok"]
+    : ["not read", ""];
 }
 
 function Contents({ result }) {
@@ -66,7 +67,7 @@ function Contents({ result }) {
 }
 
 function FileRow({ skill, file, isChosen, choose }) {
-  const [words, tone] = verdict(readingOf(skill.uri, file.path));
+  const [words, tone] = verdict(skill, file);
   return html`<tr>
     <td>
       <code><${Text} max=${200}>${file.path}<//></code>

@@ -1,17 +1,26 @@
 /** Tools: the list, a form for the arguments, and the result of the last call. */
 import { html, signal, useMemo, useState } from "../html.js";
-import { calls, changes, failures, lists, openPanel, run, selection, snapshot } from "../store.js";
+import {
+  calls,
+  failures,
+  keep,
+  keyOf,
+  labelOf,
+  lists,
+  openPanel,
+  run,
+  selection,
+  snapshot,
+} from "../store.js";
 import { Form } from "../components/form.js";
 import { JsonEditor, read } from "../components/json_editor.js";
 import { findDraft, print } from "../components/json_text.js";
-import { CallResult } from "../components/result.js";
-import { JsonBlock } from "../components/json.js";
+import { CallResult, Definition, WithServer } from "../components/result.js";
 import { Text, visible } from "../components/text.js";
 import { VirtualList } from "../components/virtual_list.js";
 
 const ROW = 28;
 const MIN_GROUP = 3;
-const MAX_STORED = 200000;
 const BADGES = [
   ["readOnlyHint", true, "read-only", "ok"],
   ["destructiveHint", true, "destructive", "bad"],
@@ -24,6 +33,9 @@ const drafts = signal({}); // tool -> arguments; they outlive a restart of the s
 const options = signal({}); // tool -> {timeout, meta, task}
 
 const own = (object, key) => (Object.hasOwn(object, key) ? object[key] : undefined);
+const nameOf = (tool) => keyOf("tools", tool);
+const current = () =>
+  selection.value.tools ?? (lists.value.tools?.length ? nameOf(lists.value.tools[0]) : undefined);
 const draftKey = (tool) => `dovetail.draft.${tool}`;
 /** What the form of a tool holds. */
 export const draftOf = (tool) =>
@@ -34,15 +46,14 @@ export const draftOf = (tool) =>
 /** Fill in the form of a tool. */
 export function setDraft(tool, value) {
   drafts.value = { ...drafts.value, [tool]: value };
-  const text = value === undefined ? "" : print(value);
-  if (text.length < MAX_STORED) sessionStorage.setItem(draftKey(tool), text);
+  keep(draftKey(tool), value === undefined ? "" : print(value));
 }
 
 /** Put names with a common prefix into a group: rows `{heading}` and `{tool, prefix}`. */
 export function groupTools(tools) {
   const groups = new Map();
   for (const tool of tools) {
-    const prefix = /^[^_./:-]+[_./:-]+/.exec(tool.name)?.[0] ?? "";
+    const prefix = /^[^_./:-]+[_./:-]+/.exec(nameOf(tool))?.[0] ?? "";
     if (!groups.has(prefix)) groups.set(prefix, []);
     groups.get(prefix).push(tool);
   }
@@ -64,7 +75,7 @@ function Row({ row }) {
   return html`<span class="name"
     >${row.prefix && html`<span class="prefix"><${Text} max=${80}>${row.prefix}<//></span>`}<${Text}
       max=${160}
-      >${row.tool.name.slice(row.prefix.length)}<//
+      >${labelOf("tools", row.tool).slice(row.prefix.length)}<//
     ></span
   >`;
 }
@@ -73,15 +84,17 @@ export function List() {
   const tools = lists.value.tools;
   const text = filter.value.toLowerCase();
   const rows = useMemo(() => {
-    const found = (tools ?? []).filter((tool) =>
-      [tool.name, tool.title, tool.description].some(
-        (one) => typeof one === "string" && one.toLowerCase().includes(text),
-      ),
+    const found = (tools ?? []).filter(
+      (tool) =>
+        !text ||
+        [tool.name, tool.title, tool.description].some(
+          (one) => typeof one === "string" && one.toLowerCase().includes(text),
+        ),
     );
     return groupTools(found);
   }, [tools, text]);
-  const open = (row) => openPanel("tools", row.tool.name);
-  const select = (row) => (selection.value = { ...selection.value, tools: row.tool.name });
+  const open = (row) => openPanel("tools", nameOf(row.tool));
+  const select = (row) => (selection.value = { ...selection.value, tools: nameOf(row.tool) });
   return html`<input
       type="search"
       class="filter"
@@ -94,9 +107,9 @@ export function List() {
       label="Tools"
       rows=${rows}
       height=${ROW}
-      keyOf=${(row) => row.tool?.name}
+      keyOf=${(row) => row.tool && nameOf(row.tool)}
       isHeading=${(row) => row.heading !== undefined}
-      selected=${selection.value.tools ?? tools?.[0]?.name}
+      selected=${current()}
       onSelect=${select}
       onOpen=${open}
       render=${(row) => html`<${Row} row=${row} />`} />
@@ -149,19 +162,6 @@ function Options({ tool, chosen, change }) {
   </details>`;
 }
 
-function Schemas({ tool }) {
-  const rows = [
-    ["Input schema", tool.inputSchema],
-    ["Output schema", tool.outputSchema],
-    ["Annotations", tool.annotations],
-    ["_meta", tool._meta],
-  ];
-  return html`<details class="options">
-    <summary>Definition</summary>
-    ${rows.map(([title, value]) => value !== undefined && html`<${JsonBlock} key=${title} title=${title} text=${print(value)} />`)}
-  </details>`;
-}
-
 /** Ask for a name, and save the call. */
 function Save({ tool, value, disabled }) {
   const [name, setName] = useState(null);
@@ -206,58 +206,57 @@ const lastCallOf = (tool) =>
   [...calls.value.values()].findLast((one) => one.method === "tools/call" && one.name === tool);
 
 function Tool({ tool }) {
-  const value = draftOf(tool.name);
-  const chosen = own(options.value, tool.name) ?? {};
+  const name = nameOf(tool);
+  const value = draftOf(name);
+  const option = own(options.value, name) ?? {};
   const change = (fields) =>
-    (options.value = { ...options.value, [tool.name]: { ...chosen, ...fields } });
-  const done = lastCallOf(tool.name);
-  const draft = findDraft(value) ?? findDraft(chosen.meta);
+    (options.value = { ...options.value, [name]: { ...option, ...fields } });
+  const done = lastCallOf(name);
+  const draft = findDraft(value) ?? findDraft(option.meta);
   const schema = tool.inputSchema ?? true;
   return html`<article class="item">
     <header class="item-head">
       <h2>
-        <code><${Text} max=${300}>${tool.name}<//></code>
+        <code><${Text} max=${300}>${labelOf("tools", tool)}<//></code>
       </h2>
       ${tool.title && html`<span class="title"><${Text} max=${200}>${tool.title}<//></span>`}
       <${Badges} annotations=${tool.annotations} />
     </header>
     ${typeof tool.description === "string" && html`<p class="description"><${Text} max=${900}>${tool.description}<//></p>`}
-    <${Form}
-      id="arguments"
-      schema=${schema}
-      value=${value}
-      set=${(next) => setDraft(tool.name, next)} />
-    <${Options} tool=${tool} chosen=${chosen} change=${change} />
-    <${Schemas} tool=${tool} />
-    <div class="actions">
-      <button
-        class="primary"
-        data-key="c"
-        disabled=${Boolean(draft)}
-        onClick=${() => call(tool.name, value, chosen)}>
-        Call <kbd>c</kbd>
-      </button>
-      <${Save} tool=${tool.name} value=${value} disabled=${Boolean(draft)} />
-      <button disabled=${Boolean(draft)} onClick=${() => compare(tool.name, value)}>
-        Compare revisions
-      </button>
-      ${draft && html`<span class="error">${draft.message}</span>`}
-    </div>
+    <${WithServer}>
+      <${Form}
+        id="arguments"
+        schema=${schema}
+        value=${value}
+        set=${(next) => setDraft(name, next)} />
+      <${Options} tool=${tool} chosen=${option} change=${change} />
+    <//>
+    <${Definition} item=${tool} />
+    <${WithServer}>
+      <div class="actions">
+        <button
+          class="primary"
+          data-key="c"
+          disabled=${Boolean(draft)}
+          onClick=${() => call(name, value, option)}>
+          Call <kbd>c</kbd>
+        </button>
+        <${Save} tool=${name} value=${value} disabled=${Boolean(draft)} />
+        <button disabled=${Boolean(draft)} onClick=${() => compare(name, value)}>
+          Compare revisions
+        </button>
+        ${draft && html`<span class="error">${draft.message}</span>`}
+      </div>
+    <//>
     ${done && html`<${CallResult} call=${done} onCancel=${() => run("cancel", { call: done.call })} />`}
   </article>`;
 }
 
 export function Main() {
   const tools = lists.value.tools;
-  const name = selection.value.tools ?? tools?.[0]?.name;
-  const tool = tools?.find((one) => one.name === name);
-  const note =
-    changes.value.length > 0 &&
-    html`<p class="note"><${Text} max=${500}>${changes.value.join(", ")}<//></p>`;
-  if (!tool)
-    return html`${note}
-      <p class="empty pad">
-        ${name ? `The server no longer has a tool named ${visible(name)}.` : "Choose a tool."}
-      </p>`;
-  return html`${note}<${Tool} key=${name} tool=${tool} />`;
+  const name = current();
+  const tool = tools?.find((one) => nameOf(one) === name);
+  if (tool) return html`<${Tool} key=${name} tool=${tool} />`;
+  const gone = tools && name && `The server no longer has a tool named ${visible(name)}.`;
+  return html`<p class="empty pad">${gone || "Choose a tool."}</p>`;
 }

@@ -303,8 +303,9 @@ class PostResponse:
         return self.stream
 
     def overdue(self) -> None:
-        """Turn a slow response into a stream if the client accepts streams."""
-        if self.streams and not self.gone:
+        """Turn a slow response into a stream if the client accepts streams. If the last result has
+        just arrived, the response is about to be sent."""
+        if self.open and self.streams and not self.gone:
             self.begin()
             self._wake()
 
