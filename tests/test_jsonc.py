@@ -60,6 +60,9 @@ def test_an_entry_starts_at_its_key_and_knows_its_comma() -> None:
     assert weather is not None and weather.comma is not None
     assert SETTINGS[weather.entry :].startswith('"weather": {')
     assert SETTINGS[weather.comma] == ","
+    assert SETTINGS[weather.lead - 1 : weather.entry] == "{\n        // the weather\n        "
+    old = document.find("mcpServers", "old")
+    assert old is not None and old.lead == weather.comma + 1
     last = scan('{"a": 1 /* last */ }').find("a")
     assert last is not None and last.comma is None
 
@@ -171,6 +174,7 @@ def test_however_a_value_is_written_it_is_read_and_found(sample: tuple[Any, str]
     def check(node: JsonNode, value: Any) -> None:
         assert scan(text[node.start : node.end]).value == value
         assert node.comma is None or text[node.comma] == ","
+        assert node is document.root or text[node.lead - 1] in "{[,"
         if isinstance(value, list):
             value = dict(enumerate(value))
         for key, item in value.items() if isinstance(value, dict) else ():

@@ -19,6 +19,20 @@ from ..text import quote, with_article
 from . import edit_json, edit_toml, edit_yaml
 from .splice import Edit, EditError, KeyPath, Splice, apply
 
+__all__ = [
+    "EDITORS",
+    "Edit",
+    "EditError",
+    "Editor",
+    "Format",
+    "KeyPath",
+    "find_entry",
+    "parse",
+    "remove_entry",
+    "removes_only",
+    "set_entry",
+]
+
 Format = Literal["json", "toml", "yaml"]
 """The formats of configuration files. JSON may have comments and trailing commas."""
 
@@ -163,10 +177,8 @@ def _check_result(before: Any, edit: Edit, path: KeyPath, entry: Any, editor: Ed
         after = editor.scan(edit.text.removeprefix(_BOM)).value
     except EditError:
         raise problem from None
-    if not (
-        _is_equal_beside(before, after, path)
-        and _is_equal(find_entry(after, path, _MISSING), entry)
-    ):
+    found = find_entry(after, path, _MISSING)
+    if not (_is_equal(found, entry) and _is_equal_beside(before, after, path)):
         raise problem
 
 

@@ -29,6 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "masking": set(),
     "schema": set(),
     "config": {"jsonc", "yaml_loader"},
+    "host_configs": {"config", "jsonc", "yaml_loader"},
     "jsonc": set(),
     "jsonrpc": set(),
     "protocol": set(),
