@@ -15,7 +15,7 @@ from .output import bold, dim, print_error, print_json, print_line, print_text
 
 if TYPE_CHECKING:
     from ..config import ServerConfig
-    from ..host_configs.hosts import Host
+    from ..host_configs.hosts import HostApp
     from ..host_configs.install import Plan
 
 CHECK_SECONDS = 60.0
@@ -89,7 +89,7 @@ def install(options: Namespace) -> None:
 
 
 def _install(
-    host: "Host", name: str, server: "ServerConfig", tools: list[str] | None, options: Namespace
+    host: "HostApp", name: str, server: "ServerConfig", tools: list[str] | None, options: Namespace
 ) -> None:
     from ..host_configs.hosts import Machine
     from ..host_configs.install import apply, plan_install
@@ -110,7 +110,7 @@ def _install(
         return
     _print_change(plan, options)
     if tools is not None:
-        print_line(dim(f"The server starts and has {len(tools)} tools: {_shorten(tools)}."))
+        print_line(dim(f"The server starts and has {_count(tools)}."))
     if plan.is_needed and not options.dry_run:
         print_line(host.after.format(title=host.title))
 
@@ -140,14 +140,17 @@ def _document(plan: "Plan", tools: list[str] | None, options: Namespace) -> dict
     }
 
 
-def _shorten(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+def _count(tools: list[str]) -> str:
+    if not tools:
+        return "no tools"
+    names = ", ".join(tools[:5]) + (", …" if len(tools) > 5 else "")
+    return f"{len(tools)} tool{'s' if len(tools) > 1 else ''}: {names}"
 
 
 # the entry
 
 
-def _make_server(host: "Host", options: Namespace) -> "ServerConfig":
+def _make_server(host: "HostApp", options: Namespace) -> "ServerConfig":
     from pathlib import Path
 
     from ..host_configs.host_entry import can_reference
@@ -167,7 +170,7 @@ def _make_server(host: "Host", options: Namespace) -> "ServerConfig":
     return server
 
 
-def _ask_for(name: str, host: "Host") -> str:
+def _ask_for(name: str, host: "HostApp") -> str:
     """Ask for a value that the host's file has to hold."""
     from getpass import getpass
 
@@ -186,7 +189,7 @@ def _parse_variable(text: str) -> tuple[str, str | None]:
     return name, value if equals else None
 
 
-def _print_entry(host: "Host", name: str, server: "ServerConfig", options: Namespace) -> None:
+def _print_entry(host: "HostApp", name: str, server: "ServerConfig", options: Namespace) -> None:
     from ..host_configs.edit import set_entry
     from ..host_configs.host_entry import to_entry
     from ..host_configs.hosts import Machine
@@ -199,7 +202,7 @@ def _print_entry(host: "Host", name: str, server: "ServerConfig", options: Names
     print_text(set_entry("", host.format, (host.key, name), entry).text)
 
 
-def _print_link(host: "Host", name: str, options: Namespace) -> None:
+def _print_link(host: "HostApp", name: str, options: Namespace) -> None:
     from ..host_configs.links import make_link
     from ..host_configs.server_command import published_command
     from .options import URL
@@ -225,7 +228,7 @@ def _print_link(host: "Host", name: str, options: Namespace) -> None:
 # the check
 
 
-def _check(server: "ServerConfig", host: "Host", options: Namespace) -> list[str]:
+def _check(server: "ServerConfig", host: "HostApp", options: Namespace) -> list[str]:
     """Start the server as the host would; return the names of its tools."""
     import asyncio
 

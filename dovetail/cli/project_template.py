@@ -47,7 +47,8 @@ def test_someone_is_greeted() -> None:
 
 def test_the_server_says_what_it_is_for() -> None:
     with Client(server).blocking() as client:
-        assert "greets" in client.read_resource("NAME://about").text
+        (page,) = client.read_resource("NAME://about")
+        assert page.text == "A server that greets people."
 """
 
 PYPROJECT = """[build-system]

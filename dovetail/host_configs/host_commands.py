@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ..config import ServerConfig
 from ..errors import ConfigError
-from .hosts import Host, Scope
+from .hosts import HostApp, Scope
 
 SECONDS = 30.0
 
@@ -27,7 +27,7 @@ class _HostCommand(NamedTuple):
 
 
 def add_arguments(
-    host: Host, name: str, server: ServerConfig, entry: dict[str, Any], scope: Scope
+    host: HostApp, name: str, server: ServerConfig, entry: dict[str, Any], scope: Scope
 ) -> list[str] | None:
     """Return the command that adds a server, with its arguments. None if the host has none, or if
     the entry holds values that other users of the machine must not see.
@@ -45,7 +45,7 @@ def add_arguments(
     return _with_path(host, known.add(name, server, entry, scope))
 
 
-def remove_arguments(host: Host, name: str, scope: Scope) -> list[str] | None:
+def remove_arguments(host: HostApp, name: str, scope: Scope) -> list[str] | None:
     """Return the command that removes a server, with its arguments. None if the host has none.
 
     Args:
@@ -83,7 +83,7 @@ def _holds_values(server: ServerConfig) -> bool:
     return bool(server.env or server.env_vars or server.headers)
 
 
-def _with_path(host: Host, arguments: list[str]) -> list[str] | None:
+def _with_path(host: HostApp, arguments: list[str]) -> list[str] | None:
     found = shutil.which(host.command or "")
     return None if found is None else [found, *arguments]
 

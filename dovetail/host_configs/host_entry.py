@@ -5,11 +5,11 @@ from typing import Any
 
 from ..config import ServerConfig
 from ..errors import ConfigError
-from .hosts import Host, Scope
+from .hosts import HostApp, Scope
 
 
 def to_entry(
-    server: ServerConfig, host: Host, name: str, *, scope: Scope = "user"
+    server: ServerConfig, host: HostApp, name: str, *, scope: Scope = "user"
 ) -> dict[str, Any]:
     """Return the entry of a server as the host writes it. Empty fields are left out.
 
@@ -39,12 +39,12 @@ def to_entry(
     return _filled(shape.with_command, name) | _not_empty(fields) | dict(extra)
 
 
-def can_reference(host: Host) -> bool:
+def can_reference(host: HostApp) -> bool:
     """Whether an entry of the host can name a variable instead of holding its value."""
     return host.shape.reference is not None or host.shape.names is not None
 
 
-def _references(server: ServerConfig, host: Host) -> dict[str, str]:
+def _references(server: ServerConfig, host: HostApp) -> dict[str, str]:
     if not server.env_vars or host.shape.names is not None:
         return {}
     if host.shape.reference is None:

@@ -81,7 +81,7 @@ class EntryShape(Struct, frozen=True, kw_only=True):
     """The field that lists the names of variables to pass on, if the host has one."""
 
 
-class Host(Struct, frozen=True, kw_only=True):
+class HostApp(Struct, frozen=True, kw_only=True):
     """A host: an application that uses MCP servers."""
 
     id: str
@@ -145,7 +145,7 @@ _RESTART = "Quit {title} completely, and open it again."
 _CLINE = "globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"
 
 HOSTS = (
-    Host(
+    HostApp(
         id="claude-desktop",
         title="Claude Desktop",
         user=("{application}/Claude/claude_desktop_config.json",),
@@ -157,7 +157,7 @@ HOSTS = (
         processes=("Claude", "claude-desktop", "Claude.exe"),
         after=_RESTART,
     ),
-    Host(
+    HostApp(
         id="claude-code",
         title="Claude Code",
         user=("{home}/.claude.json",),
@@ -167,7 +167,7 @@ HOSTS = (
         processes=("claude", "claude.exe"),
         after="Start a new session of Claude Code. `/mcp` lists the server.",
     ),
-    Host(
+    HostApp(
         id="cursor",
         title="Cursor",
         user=("{home}/.cursor/mcp.json",),
@@ -176,21 +176,19 @@ HOSTS = (
         processes=("Cursor", "cursor", "Cursor.exe"),
         after="Cursor asks whether to enable the server, or lists it in its settings under MCP.",
     ),
-    Host(
+    HostApp(
         id="vscode",
         title="VS Code",
         user=("{application}/Code/User/mcp.json",),
         project=(".vscode/mcp.json",),
         key="servers",
-        shape=EntryShape(
-            with_command={"type": "stdio"}, with_url={"type": "http"}, reference="${{input:{}}}"
-        ),
+        shape=EntryShape(with_command={"type": "stdio"}, with_url={"type": "http"}),
         command="code",
         processes=("code", "Code", "Code.exe", "Electron"),
         after="VS Code asks whether you trust the server when it starts it. "
         "`MCP: List Servers` in the command palette shows it.",
     ),
-    Host(
+    HostApp(
         id="codex",
         title="Codex",
         user=("{codex}/config.toml",),
@@ -202,7 +200,7 @@ HOSTS = (
         processes=("codex", "codex.exe"),
         after="Start a new session of Codex. `/mcp` lists the server.",
     ),
-    Host(
+    HostApp(
         id="windsurf",
         title="Windsurf",
         user=("{home}/.codeium/windsurf/mcp_config.json",),
@@ -210,7 +208,7 @@ HOSTS = (
         processes=("Windsurf", "windsurf", "Windsurf.exe"),
         after="Press Refresh in the list of MCP servers in Windsurf's settings.",
     ),
-    Host(
+    HostApp(
         id="zed",
         title="Zed",
         user=("{config}/zed/settings.json",),
@@ -221,7 +219,7 @@ HOSTS = (
         processes=("zed", "zed-editor", "Zed.exe"),
         after="Zed starts the server at once. Its agent panel lists it.",
     ),
-    Host(
+    HostApp(
         id="gemini-cli",
         title="Gemini CLI",
         user=("{home}/.gemini/settings.json",),
@@ -230,7 +228,7 @@ HOSTS = (
         processes=("gemini",),
         after="Start a new session of Gemini CLI. `/mcp` lists the server.",
     ),
-    Host(
+    HostApp(
         id="goose",
         title="Goose",
         user=("{config}/goose/config.yaml",),
@@ -248,14 +246,14 @@ HOSTS = (
         processes=("goose", "Goose", "goosed"),
         after="Start a new session of Goose.",
     ),
-    Host(
+    HostApp(
         id="lm-studio",
         title="LM Studio",
         user=("{home}/.lmstudio/mcp.json", "{home}/.cache/lm-studio/mcp.json"),
         processes=("LM Studio", "lm-studio", "LM Studio.exe"),
         after="LM Studio lists the server under Integrations. Switch it on there.",
     ),
-    Host(
+    HostApp(
         id="cline",
         title="Cline",
         user=(
@@ -266,7 +264,7 @@ HOSTS = (
         processes=("cline",),
         after="Cline lists the server under MCP Servers, Installed.",
     ),
-    Host(
+    HostApp(
         id="copilot-cli",
         title="Copilot CLI",
         user=("{home}/.copilot/mcp-config.json",),
@@ -277,7 +275,7 @@ HOSTS = (
         processes=("copilot",),
         after="Start a new session of Copilot CLI. `/mcp show` lists the server.",
     ),
-    Host(
+    HostApp(
         id="kiro",
         title="Kiro",
         user=("{home}/.kiro/settings/mcp.json",),
@@ -285,7 +283,7 @@ HOSTS = (
         processes=("Kiro", "kiro", "Kiro.exe"),
         after="Kiro lists the server in its MCP panel.",
     ),
-    Host(
+    HostApp(
         id="opencode",
         title="OpenCode",
         user=("{home}/.config/opencode/opencode.jsonc", "{home}/.config/opencode/opencode.json"),
@@ -306,7 +304,7 @@ HOSTS = (
 _BY_ID = {host.id: host for host in HOSTS}
 
 
-def find_host(name: str) -> Host:
+def find_host(name: str) -> HostApp:
     """Return the host with a name; capitals, spaces and hyphens do not matter.
 
     Raises:

@@ -17,9 +17,9 @@ from . import entries, host_commands
 from .edit import find_entry, parse, remove_entry, set_entry
 from .files import hold_lock, read_text
 from .host_entry import to_entry
-from .hosts import Host, Machine, Scope
+from .hosts import HostApp, Machine, Scope
 from .records import EntryRecord, digest_entry, read_records, record_install, write_records
-from .splice import Edit
+from .splice import Edit, EditError
 
 HIDDEN = "********"
 _HIDING = ("env", "envs", "environment", "headers", "http_headers")
@@ -28,7 +28,7 @@ _HIDING = ("env", "envs", "environment", "headers", "http_headers")
 class Plan(Struct, frozen=True, kw_only=True):
     """What is about to change in a host's file."""
 
-    host: Host
+    host: HostApp
     file: Path
     name: str
     entry: dict[str, Any] | None
@@ -50,7 +50,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 def plan_install(
-    host: Host,
+    host: HostApp,
     name: str,
     server: ServerConfig,
     *,
@@ -74,7 +74,10 @@ def plan_install(
     """
     entry = to_entry(server, host, name, scope=scope)
     file = host.file(machine, scope)
-    change = entries.plan_install(file, host.format, (host.key, name), entry)
+    try:
+        change = entries.plan_install(file, host.format, (host.key, name), entry)
+    except EditError as error:
+        raise EditError(f"{file}: {error}") from None
     command = host_commands.add_arguments(host, name, server, entry, scope) if is_running else None
     if is_running and host.command is not None and command is None and change.is_changed:
         raise ConfigError(
@@ -95,7 +98,7 @@ def plan_install(
 
 
 def plan_uninstall(
-    host: Host,
+    host: HostApp,
     name: str,
     *,
     machine: Machine,
@@ -117,7 +120,10 @@ def plan_uninstall(
         ConfigError: There is no such entry, or it needs `force`.
     """
     file = host.file(machine, scope)
-    change = entries.plan_uninstall(file, host.format, (host.key, name), force=force)
+    try:
+        change = entries.plan_uninstall(file, host.format, (host.key, name), force=force)
+    except EditError as error:
+        raise EditError(f"{file}: {error}") from None
     if not change.is_changed:
         raise ConfigError(f"{file} has no server {name!r}. `dovetail hosts` lists the servers.")
     return Plan(
@@ -172,7 +178,7 @@ def _run_command(plan: Plan, command: list[str]) -> None:
         write_records(records.with_file(plan.file, record))
 
 
-def _difference(host: Host, text: str, name: str, entry: Mapping[str, Any] | None) -> str:
+def _difference(host: HostApp, text: str, name: str, entry: Mapping[str, Any] | None) -> str:
     """Return the lines that change. Neighbours are not shown, because they may hold secrets."""
     path = (host.key, name)
     old = find_entry(parse(text, host.format), path)

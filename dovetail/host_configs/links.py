@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from ..errors import ConfigError
-from .hosts import Host
+from .hosts import HostApp
 
 
-class Link(NamedTuple):
+class InstallLink(NamedTuple):
     """A link that opens the host, and the line for a README that shows it as a button."""
 
     url: str
@@ -33,8 +33,8 @@ class _LinkForm(NamedTuple):
 
 
 def make_link(
-    host: Host, name: str, *, url: str | None = None, command: list[str] | None = None
-) -> Link:
+    host: HostApp, name: str, *, url: str | None = None, command: list[str] | None = None
+) -> InstallLink:
     """Return the link that adds a server to a host.
 
     Args:
@@ -53,7 +53,7 @@ def make_link(
     words = command or [""]
     entry = {"url": url} if url is not None else {"command": words[0], "args": words[1:]}
     web = form.web + (form.web_query or form.query)(name, entry)
-    return Link(form.scheme + form.query(name, entry), f"[Add to {host.title}]({web})")
+    return InstallLink(form.scheme + form.query(name, entry), f"[Add to {host.title}]({web})")
 
 
 def _compact(value: dict[str, Any]) -> str:

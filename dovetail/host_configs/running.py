@@ -4,13 +4,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .hosts import Host
+from .hosts import HostApp
 
 _LISTS = {"darwin": ["ps", "-axo", "comm="], "win32": ["tasklist", "/fo", "csv", "/nh"]}
 SECONDS = 5.0
 
 
-def is_running(host: Host) -> bool:
+def is_running(host: HostApp) -> bool:
     """Whether a process with one of the host's names runs on this machine. False if the processes
     cannot be listed.
 

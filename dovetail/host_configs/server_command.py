@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from ..config import ServerConfig
 from ..errors import ConfigError
-from .hosts import Host
+from .hosts import HostApp
 
 _METADATA = re.compile(r"^# /// script[ \t]*$(?:\r?\n#.*$)*?\r?\n# ///[ \t]*$", re.MULTILINE)
 _URL = re.compile(r"https?://\S+", re.IGNORECASE)
@@ -29,7 +29,7 @@ _PACKAGE_RUNNERS = ("uvx", "npx", "pipx", "bunx", "docker")
 _LAUNCHERS = {*_PACKAGE_RUNNERS, "uv", "python", "python3", "node", "run", "tool"}
 
 
-def parse_source(source: str, host: Host, *, python: str | None = None) -> ServerConfig:
+def parse_source(source: str, host: HostApp, *, python: str | None = None) -> ServerConfig:
     """Return the server that a FILE, a URL or a command names.
 
     Args:

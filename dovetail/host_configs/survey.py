@@ -14,7 +14,7 @@ from ..config import ServerConfig
 from ..errors import ConfigError
 from .edit import parse
 from .files import read_text
-from .hosts import HOSTS, Host, Machine, Scope
+from .hosts import HOSTS, HostApp, Machine, Scope
 
 _VARIABLES = {
     "gemini-cli": re.compile(r"\$([A-Za-z_]\w*)"),
@@ -26,7 +26,7 @@ _VARIABLES = {
 class HostFile(Struct, frozen=True, kw_only=True):
     """A file of a host, and its servers."""
 
-    host: Host
+    host: HostApp
     scope: Scope
     path: Path
     servers: dict[str, ServerConfig] = {}
@@ -38,7 +38,7 @@ class HostFile(Struct, frozen=True, kw_only=True):
     """Why the file cannot be read."""
 
 
-def survey(machine: Machine, hosts: tuple[Host, ...] = HOSTS) -> list[HostFile]:
+def survey(machine: Machine, hosts: tuple[HostApp, ...] = HOSTS) -> list[HostFile]:
     """Read the files of the hosts that exist.
 
     Args:
@@ -57,7 +57,7 @@ def survey(machine: Machine, hosts: tuple[Host, ...] = HOSTS) -> list[HostFile]:
     return found
 
 
-def _read(host: Host, scope: Scope, path: Path) -> HostFile:
+def _read(host: HostApp, scope: Scope, path: Path) -> HostFile:
     try:
         value = parse(read_text(path) or "", host.format)
         if not isinstance(value, Mapping) or host.key not in value:

@@ -93,6 +93,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "cli": VALUES
     | {
+        "host_configs",
         "inspector",
         "mcplog",
         "serve",

@@ -77,6 +77,10 @@ def command(*words: str) -> list[str]:
         "whoami",
         "consent",
         "completion",
+        "install",
+        "uninstall",
+        "hosts",
+        "init",
     )  # these start no server
     found = (
         ["--env", f"PYTHONPATH={ROOT}"]

@@ -16,7 +16,8 @@ PROJECT = PYPROJECT["project"]
 FOLDERS = (".ci", ".github", "bench", "docs", "dovetail", "examples", "scripts", "tests")
 SUFFIXES = {"", ".cfg", ".html", ".md", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml"}
 """A Dockerfile and `.ci/run` have none."""
-INSTALLER = r"\b(?:(?:pip|pipx|uv|uv pip|uv tool) (?:install|add|run)|uvx)\b"
+INSTALLER = r"\b(?:(?:pip|pipx|uv|uv pip|uv tool) (?:install|add)|(?:pipx|uv tool) run|uvx)\b"
+"""Not `uv run`, which runs a command of an installed package."""
 WRONG = [
     re.compile(r"(?<![\w/.-])dovetail\\?\[(?:\w+\\?[\],])"),  # dovetail[http]
     re.compile(INSTALLER + r"""(?: [^\s`]+)*? ["']?dovetail(?![\w/.-])"""),
@@ -57,6 +58,7 @@ def test_the_wrong_name_is_recognised(line: str) -> None:
         "pip install -e '../dovetail[all]' pytest",
         "`pip install fastapi`, then `dovetail run server.py`",
         "pip install ./dovetail",
+        "`uv run --project FOLDER dovetail run FILE`",
     ],
 )
 def test_the_right_name_passes(line: str) -> None:

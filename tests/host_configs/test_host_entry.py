@@ -9,7 +9,7 @@ from dovetail import config
 from dovetail.config import ServerConfig
 from dovetail.errors import ConfigError
 from dovetail.host_configs.host_entry import can_reference, to_entry
-from dovetail.host_configs.hosts import HOSTS, Host, Machine, find_host
+from dovetail.host_configs.hosts import HOSTS, HostApp, Machine, find_host
 
 HOME = Path("/home/ada")
 COMMAND = ServerConfig(command="/usr/bin/uvx", args=["weather", "--fast"], env={"UNITS": "metric"})
@@ -70,7 +70,6 @@ URLS: dict[str, Any] = {
 REFERENCES: dict[str, Any] = {
     "claude-code": {"env": {"KEY": "${KEY}"}},
     "cursor": {"env": {"KEY": "${env:KEY}"}},
-    "vscode": {"env": {"KEY": "${input:KEY}"}},
     "codex": {"env_vars": ["KEY"]},
     "windsurf": {"env": {"KEY": "${env:KEY}"}},
     "gemini-cli": {"env": {"KEY": "${KEY}"}},
@@ -80,13 +79,13 @@ REFERENCES: dict[str, Any] = {
 each_host = pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.id)
 
 
-def read_back(host: Host, entry: dict[str, Any]) -> ServerConfig:
+def read_back(host: HostApp, entry: dict[str, Any]) -> ServerConfig:
     path = host.file(Machine("linux", {}, HOME, HOME))
     return config.parse({host.key: {"weather": entry}}, str(path), path)["weather"]
 
 
 @each_host
-def test_a_command_has_the_form_of_the_host_and_is_read_back(host: Host) -> None:
+def test_a_command_has_the_form_of_the_host_and_is_read_back(host: HostApp) -> None:
     entry = to_entry(COMMAND, host, "weather")
     assert entry == COMMANDS[host.id]
     server = read_back(host, entry)
@@ -94,7 +93,7 @@ def test_a_command_has_the_form_of_the_host_and_is_read_back(host: Host) -> None
 
 
 @each_host
-def test_a_url_has_the_form_of_the_host_and_is_read_back(host: Host) -> None:
+def test_a_url_has_the_form_of_the_host_and_is_read_back(host: HostApp) -> None:
     if host.id not in URLS:
         with pytest.raises(ConfigError, match="starts commands only"):
             to_entry(URL, host, "weather")
@@ -106,7 +105,7 @@ def test_a_url_has_the_form_of_the_host_and_is_read_back(host: Host) -> None:
 
 
 @each_host
-def test_a_variable_is_named_if_the_host_can_do_that(host: Host) -> None:
+def test_a_variable_is_named_if_the_host_can_do_that(host: HostApp) -> None:
     server = ServerConfig(command="/usr/bin/uvx", env_vars=["KEY"])
     assert can_reference(host) == (host.id in REFERENCES)
     if not can_reference(host):

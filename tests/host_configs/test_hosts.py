@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dovetail.errors import ConfigError
-from dovetail.host_configs.hosts import HOSTS, Host, Machine, find_host
+from dovetail.host_configs.hosts import HOSTS, HostApp, Machine, find_host
 
 HOME = Path("/home/ada")
 MAC = "Library/Application Support"
@@ -66,13 +66,13 @@ def machine(system: str = "linux", home: Path = HOME, **environ: str) -> Machine
 
 @each_host
 @pytest.mark.parametrize("system", ["linux", "darwin", "win32"])
-def test_every_host_has_its_file_on_every_system(host: Host, system: str) -> None:
+def test_every_host_has_its_file_on_every_system(host: HostApp, system: str) -> None:
     expected = USER_FILES[host.id][["linux", "darwin", "win32"].index(system)]
     assert host.file(machine(system)) == HOME / expected
 
 
 @each_host
-def test_a_host_has_a_file_for_projects_or_says_that_it_has_none(host: Host) -> None:
+def test_a_host_has_a_file_for_projects_or_says_that_it_has_none(host: HostApp) -> None:
     if host.id in PROJECT_FILES:
         assert host.file(machine(), "project") == HOME / "project" / PROJECT_FILES[host.id]
     else:
