@@ -210,6 +210,17 @@ def mask_text(text: str) -> str:
     return _SHAPE.sub(MASK, text)
 
 
+def mask_line(line: str) -> str:
+    """Mask the credentials in a line of a log, which may be JSON.
+
+    Args:
+        line: The line. It may contain unpaired surrogates.
+    """
+    data = line.encode(errors="surrogatepass")
+    masked = mask_message(data)
+    return mask_text(line if masked is data else masked.decode(errors="surrogatepass"))
+
+
 def mask_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Return HTTP headers with their credentials masked. The scheme of an Authorization header and
     the names of cookies are kept.
