@@ -9,9 +9,9 @@ from .. import Client
 from ..errors import InvalidRequest
 from ..limits import DEFAULT
 
-Lists = dict[str, list[Raw] | None]
+RawLists = dict[str, list[Raw] | None]
 """The items of each list as they were sent; None if the server does not offer the list."""
-LISTS = {
+LIST_METHODS = {
     "tools": ("tools/list", "tools"),
     "resources": ("resources/list", "resources"),
     "templates": ("resources/templates/list", "resourceTemplates"),
@@ -51,7 +51,7 @@ async def read_list(client: Client, method: str, field: str) -> list[Raw]:
     raise InvalidRequest(f"{method}: the server's list has too many pages or items")
 
 
-def decode_lists(lists: Lists) -> dict[str, list[Any] | None]:
+def decode_lists(lists: RawLists) -> dict[str, list[Any] | None]:
     """Return the lists in the form that `describe_changes` compares. Items that cannot be decoded
     are None."""
     return {
