@@ -115,7 +115,9 @@ _SHAPES: Final = (
 )
 _SHAPE: Final = re.compile(
     rf"(?<![\w-])(?:{'|'.join(_SHAPES)})"
-    r"|(?:(?<=\bBearer )|(?<=\bBasic )|(?<=\bDPoP ))[\w.~+/-]{6,}=*(?![\w.~+/=\"-])"
+    r"|(?:(?<=\bBearer )|(?<=\bBasic )|(?<=\bDPoP ))"
+    r"(?![A-Za-z_]+=(?:\w|\\*\"[^\s\"\\,;:}\]]))"  # a parameter of a challenge, error="…"
+    r"[\w.~+/-]{6,}=*"
 )
 _SHAPE_IN_BYTES: Final = re.compile(_SHAPE.pattern.encode(), re.ASCII)
 _AUTHORITY: Final = re.compile(r"((?<![A-Za-z])[A-Za-z][A-Za-z0-9+.-]{0,30}://)([^/?#\s]*@)")
@@ -208,6 +210,17 @@ def mask_text(text: str) -> str:
     return _SHAPE.sub(MASK, text)
 
 
+def mask_line(line: str) -> str:
+    """Mask the credentials in a line of a log, which may be JSON.
+
+    Args:
+        line: The line. It may contain unpaired surrogates.
+    """
+    data = line.encode(errors="surrogatepass")
+    masked = mask_message(data)
+    return mask_text(line if masked is data else masked.decode(errors="surrogatepass"))
+
+
 def mask_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Return HTTP headers with their credentials masked. The scheme of an Authorization header and
     the names of cookies are kept.
@@ -274,10 +287,17 @@ def mask_arguments(arguments: Sequence[str]) -> list[str]:
 
 
 def _mask_argument(argument: str) -> str:
-    name, equals, value = argument.partition("=")
-    if equals and "://" not in name and "?" not in name:
-        is_secret = value and is_secret_parameter(name)
-        return f"{name}={MASK if is_secret else _mask_argument(value)}"
+    parts = argument.split("=")
+    last = len(parts) - 1
+    for index, name in enumerate(parts):
+        if index == last or "://" in name or "?" in name:
+            return "=".join([*parts[:index], _mask_value("=".join(parts[index:]))])
+        if is_secret_parameter(name) and (index + 1 < last or parts[last]):
+            return "=".join([*parts[: index + 1], MASK])
+    return argument
+
+
+def _mask_value(argument: str) -> str:
     header = _HEADER.fullmatch(argument)
     if header is not None and "://" not in argument and is_secret_parameter(header[1]):
         return f"{header[1]}: {_mask_header(header[1].lower(), header[2])}"

@@ -32,7 +32,7 @@ from . import __version__
 from .errors import ConfigError
 from .limits import MIB
 from .logs import get_logger
-from .masking import mask_arguments, mask_message
+from .masking import mask_arguments, mask_line, mask_message
 from .net import shown_url
 from .ports import AuthStep, Tap
 from .text import one_line
@@ -146,6 +146,7 @@ class McplogWriter(Tap):
         target: The command or the URL of the server. Secrets in it are not written.
         revision: The protocol revision, or None if it is not known yet.
         mask: Removes credentials from a message (default: `mask_message`).
+        mask_stderr: Removes credentials from a line of stderr (default: `mask_line`).
         on_problem: Called once with a sentence if the recording ends because writing failed
             (default: a warning is logged).
         started: When the recording began, as `time.time()` (default: now).
@@ -165,11 +166,12 @@ class McplogWriter(Tap):
         revision: str | None = None,
         *,
         mask: Mask = mask_message,
+        mask_stderr: Callable[[str], str] = mask_line,
         on_problem: Callable[[str], None] = log.warning,
         started: float | None = None,
     ) -> None:
         self.problem: str | None = None
-        self._mask, self._on_problem = mask, on_problem
+        self._mask, self._mask_stderr, self._on_problem = mask, mask_stderr, on_problem
         self._started = time.time() if started is None else started
         self.path, self._file = _create(Path(path))
         self._write(
@@ -239,7 +241,7 @@ class McplogWriter(Tap):
             text: The line.
             at: When it was received, as `time.time()`.
         """
-        self._write(StderrEvent(self._since(at), text))
+        self._write(StderrEvent(self._since(at), self._mask_stderr(text)))
 
     def close(self) -> None:
         """Close the file. Later events are ignored."""

@@ -212,6 +212,41 @@ def test_every_name_of_a_secret_is_masked_in_messages_and_in_text_of_messages(na
     assert mask_message(outer.encode()) == outer.replace("hunter2", "***").encode()
 
 
+CHALLENGES = [
+    'Bearer resource_metadata="https://a.example/x"',
+    'Bearer error_description="no", scope="a"',
+    "Bearer resource_metadata=https://a.example/x",
+]
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "Basic", "DPoP"])
+@pytest.mark.parametrize(
+    "token", ["abcdef123456", "abcdef", "dXNlcjpwYXNz", "YWJjZGU=", "YWJjZA==", "a.b~c+d/e-f"]
+)
+@pytest.mark.parametrize("after", ["", " ", ", then", "\n", '"', ")", "; x"])
+def test_a_token_after_its_scheme_is_masked_wherever_the_text_ends(
+    scheme: str, token: str, after: str
+) -> None:
+    text, shown = f"Authorization: {scheme} {token}{after}", f"Authorization: {scheme} ***{after}"
+    assert mask_text(text) == shown
+    for wrap in (
+        lambda text: {"text": text},
+        lambda text: [text, "next"],
+        lambda text: {"text": json.dumps({"a": text})},
+        lambda text: {"text": json.dumps([text, 1])},
+    ):
+        for separators in ((",", ":"), (", ", ": ")):
+            data = json.dumps(wrap(text), separators=separators).encode()
+            assert mask_message(data) == json.dumps(wrap(shown), separators=separators).encode()
+
+
+@pytest.mark.parametrize("text", CHALLENGES)
+def test_the_parameters_of_a_challenge_stay_readable(text: str) -> None:
+    assert mask_text(text) == text
+    for value in ({"text": text}, {"text": json.dumps({"text": text})}):
+        assert mask_message(json.dumps(value).encode()) == json.dumps(value).encode()
+
+
 def test_a_masked_message_keeps_everything_else() -> None:
     message: dict[str, Any] = {
         "jsonrpc": "2.0",
@@ -230,6 +265,8 @@ def test_a_message_without_secrets_is_the_same_object() -> None:
 
 HOSTILE = [b'"\\"' + b'\\"' * 200_000, b'{"token":' * 50_000, b'\\"token\\":' * 50_000]
 HOSTILE += [b'"' + b"\\" * 400_001, b'{"token":"' + b"a" * 400_000, b'"eyJ' + b"a" * 400_000]
+HOSTILE += [b'"' + b"Bearer " * 60_000, b'"Bearer ' + b"a_" * 200_000 + b'="']
+HOSTILE += [b'"Bearer abc=' + b"\\" * 400_000, b'"' + b"Bearer a=\\" * 40_000]
 HOSTILE += [b'"token"' + b" " * 400_000, b'{"password":' + b"1" * 400_000 + b"x"]
 
 

@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DovetailError
-from .options import add_client_options
+from .options import add_client_options, parse_target
 from .output import Part, bold, dim, print_json, print_line
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ def add_check_arguments(parser: ArgumentParser) -> None:
 
 async def check(client: "Client", options: Namespace) -> dict[str, Any]:
     """Read the lists and apply the rules."""
-    from ..inspector.checks import apply_ignores, check_server, read_ignores
+    from ..inspector.checks import apply_ignores, check_server, read_ignores, target_key
 
     ignores = read_ignores()
     info, revision = client.server_info, client.revision
-    target = "\0".join(filter(None, (options.target, options.server, options.cwd)))
+    target = target_key(parse_target(options), options.server, options.cwd)
     findings, ignored = apply_ignores(await check_server(client, target), ignores)
     unused = [entry for entry in ignores if not any(map(entry.matches, ignored))]
     return {

@@ -199,7 +199,9 @@ class Calls:
                 "total": update.total,
                 "message": update.message,
             }
-            self._report(record)
+            fields = to_fields(record)
+            del fields["params"]  # the page has them already
+            self._events.add("call", **fields)
 
         try:
             result = await send(client, on_progress)

@@ -219,12 +219,12 @@ async def _send(
 ) -> None:
     stderr = deque[str](maxlen=STDERR_LINES)
     began, is_connected = monotonic(), False
-    result, error = None, None
-    client = make_client(
-        revision=revision, tap=tap, timeout=request.seconds, on_stderr=stderr.append
-    )
+    client, result, error = None, None, None
     try:
         try:
+            client = make_client(
+                revision=revision, tap=tap, timeout=request.seconds, on_stderr=stderr.append
+            )
             async with asyncio.timeout(request.seconds):
                 await client.connect()
                 is_connected, began = True, monotonic()
@@ -244,7 +244,8 @@ async def _send(
         )
         on_outcome(outcome)
     finally:
-        await client.close()
+        if client is not None:
+            await client.close()
 
 
 async def _request(client: "Client", request: ComparedRequest) -> Any:

@@ -21,7 +21,7 @@ from ..text import escape_json, escape_unsafe, quote
 
 ExportForm: TypeAlias = Literal["command", "python", "pytest", "curl", "json"]
 
-LISTS: Final = {
+LIST_CALLS: Final = {
     "tools/list": "list_tools()",
     "resources/list": "list_resources()",
     "resources/templates/list": "list_resource_templates()",
@@ -156,7 +156,7 @@ def _command(request: ExportedRequest, method: str, params: dict[str, Any]) -> s
         "resources/read": ["read", "--", target, str(params.get("uri", ""))],
         "prompts/get": ["prompt", "--", target, name, *_pairs(params)],
         "ping": ["ping", "--", target],
-        **{name: ["inspect", "--", target] for name in LISTS},
+        **{name: ["inspect", "--", target] for name in LIST_CALLS},
     }
     if method not in words:
         raise ConfigError(f"No command sends {quote(method)}; use Python or JSON")
@@ -204,7 +204,7 @@ def _call(method: str, params: dict[str, Any]) -> str:
         "resources/read": f"read_resource({literal(params.get('uri'))})",
         "prompts/get": f"get_prompt({name}, {arguments})",
         "ping": "ping()",
-        **LISTS,
+        **LIST_CALLS,
     }
     own = {key: value for key, value in params.items() if key != "_meta"}
     return calls.get(method, f"request({literal(method)}, {literal(own)})")

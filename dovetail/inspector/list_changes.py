@@ -10,7 +10,7 @@ from typing import Any
 
 Item = Mapping[str, Any]
 """A tool, resource, template or prompt in its JSON form."""
-Lists = Mapping[str, Sequence[Item] | None]
+DecodedLists = Mapping[str, Sequence[Item] | None]
 """The lists of a server by name; None if the server does not offer that list."""
 
 KINDS = {
@@ -33,7 +33,7 @@ MAX_CHANGES = 30
 """How many changes are listed; the others are counted."""
 
 
-def describe_changes(before: Lists, after: Lists) -> list[str]:
+def describe_changes(before: DecodedLists, after: DecodedLists) -> list[str]:
     """Return what changed, in words: first how many items were added and removed, then the changes
     to each item that is in both.
 
@@ -49,7 +49,7 @@ def describe_changes(before: Lists, after: Lists) -> list[str]:
     return changes
 
 
-def _count(kind: str, before: Lists, after: Lists) -> Iterator[str]:
+def _count(kind: str, before: DecodedLists, after: DecodedLists) -> Iterator[str]:
     word = KINDS[kind][0]
     old, new = _by_key(kind, before), _by_key(kind, after)
     added, removed = [key for key in new if key not in old], [key for key in old if key not in new]
@@ -60,7 +60,7 @@ def _count(kind: str, before: Lists, after: Lists) -> Iterator[str]:
             yield f"{sign}{len(keys)} {word}{'s' if len(keys) > 1 else ''}: {names}"
 
 
-def _compare_items(kind: str, before: Lists, after: Lists) -> Iterator[str]:
+def _compare_items(kind: str, before: DecodedLists, after: DecodedLists) -> Iterator[str]:
     old, new = _by_key(kind, before), _by_key(kind, after)
     for key, item in new.items():
         if key in old:
@@ -70,7 +70,7 @@ def _compare_items(kind: str, before: Lists, after: Lists) -> Iterator[str]:
         yield f"{kind}: order changed"
 
 
-def _by_key(kind: str, lists: Lists) -> dict[str, Item]:
+def _by_key(kind: str, lists: DecodedLists) -> dict[str, Item]:
     key = KINDS[kind][1]
     items = (item for item in lists.get(kind) or () if isinstance(item, Mapping))
     return {str(item.get(key)): item for item in items}
@@ -112,8 +112,8 @@ PARTS = ("properties", "required")
 
 def _compare_prompt_arguments(field: str, old: Any, new: Any) -> Iterator[str]:
     tables = [
-        {str(item.get("name")): item for item in value or () if isinstance(item, Mapping)}
-        for value in (old, new)
+        {str(item.get("name")): item for item in value if isinstance(item, Mapping)}
+        for value in (_list(old), _list(new))
     ]
     required = [{name for name, item in table.items() if item.get("required")} for table in tables]
     bare = [
@@ -165,8 +165,12 @@ def _object(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def _names(value: Any) -> set[str]:
-    return {name for name in value if isinstance(name, str)} if isinstance(value, list) else set()
+    return {name for name in _list(value) if isinstance(name, str)}
 
 
 DETAILS: dict[str, Callable[[str, Any, Any], Iterator[str]]] = {

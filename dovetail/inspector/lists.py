@@ -9,15 +9,17 @@ from .. import Client
 from ..errors import InvalidRequest
 from ..limits import DEFAULT
 
-Lists = dict[str, list[Raw] | None]
+RawLists = dict[str, list[Raw] | None]
 """The items of each list as they were sent; None if the server does not offer the list."""
-LISTS = {
+LIST_METHODS = {
     "tools": ("tools/list", "tools"),
     "resources": ("resources/list", "resources"),
     "templates": ("resources/templates/list", "resourceTemplates"),
     "prompts": ("prompts/list", "prompts"),
 }
 """The method and the field of each list."""
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises if the text is not valid JSON, not valid UTF-8, or nested too deeply."""
 
 
 async def read_list(client: Client, method: str, field: str) -> list[Raw]:
@@ -40,7 +42,7 @@ async def read_list(client: Client, method: str, field: str) -> list[Raw]:
             page: dict[str, Raw] = msgspec.json.decode(result, type=dict[str, Raw])
             items += msgspec.json.decode(page.get(field, b"[]"), type=list[Raw])
             cursor = msgspec.json.decode(page.get("nextCursor", b"null"), type=str | None)
-        except msgspec.DecodeError as problem:
+        except UNREADABLE as problem:
             raise InvalidRequest(f"{method}: the server's list is not valid: {problem}") from None
         if cursor is None:
             return items
@@ -49,9 +51,17 @@ async def read_list(client: Client, method: str, field: str) -> list[Raw]:
     raise InvalidRequest(f"{method}: the server's list has too many pages or items")
 
 
-def decode_lists(lists: Lists) -> dict[str, list[Any] | None]:
-    """Return the lists in the form that `describe_changes` compares."""
+def decode_lists(lists: RawLists) -> dict[str, list[Any] | None]:
+    """Return the lists in the form that `describe_changes` compares. Items that cannot be decoded
+    are None."""
     return {
-        name: None if items is None else [msgspec.json.decode(item) for item in items]
+        name: None if items is None else [_decode_item(item) for item in items]
         for name, items in lists.items()
     }
+
+
+def _decode_item(item: Raw) -> Any:
+    try:
+        return msgspec.json.decode(item)
+    except UNREADABLE:
+        return None

@@ -28,8 +28,12 @@ class LoadedFiles:
         self._position = 0
         self._rest = b""
         self.files: Snapshot = {}
-        """The files of the newest process, as they were when it loaded them."""
+        """The files of the newest process and of those that were started beside it, as they were
+        when they were first loaded."""
         self._previous: Snapshot = {}
+        self._is_starting = True
+        """Whether the next process is a new one of the server, and not a further one, which
+        serves a comparison or tries a revision."""
         self.failure: str | None = None
         """Why the newest process serves nothing: a traceback, or a message."""
 
@@ -56,6 +60,7 @@ class LoadedFiles:
         """Prepare for a new process: until it reports its files, those of the last process are
         watched from now on."""
         self.files, self.failure = _read_again(self.files), None
+        self._is_starting = True
 
     def close(self) -> None:
         """Remove the report."""
@@ -63,7 +68,9 @@ class LoadedFiles:
 
     def _use(self, kind: str, text: str) -> None:
         if kind == "start":
-            self._previous, self.files, self.failure = self.files, {}, None
+            self.failure = None
+            if self._is_starting:
+                self._previous, self.files, self._is_starting = self.files, {}, False
         elif kind == "failed":
             # A change to any file of the last process is a reason to try again, but a change
             # that this process did not get to is not.

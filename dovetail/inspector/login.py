@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from .. import Client
 from ..errors import DovetailError
 from ..limits import Limits
+from ..logs import get_logger
 from ..ports import AuthStep, AuthStepName, Fetch, HttpRequest, HttpResponse
 from .login_steps import ORDER, STEPS, show_step, step_state
 from .refusal import Refused
@@ -26,6 +27,8 @@ from .tap import EventTap
 if TYPE_CHECKING:
     from ..auth import Visit
     from .state import InspectorState
+
+log = get_logger("inspector")
 
 NO_LOGIN = "Only servers at a URL have a login. This server is a process that the inspector starts."
 LoginStatus = Literal["idle", "running", "paused", "done", "failed", "cancelled"]
@@ -136,6 +139,9 @@ class SteppedLogin:
                 self._state.restart()
         except DovetailError as problem:
             self._fail(str(problem) or type(problem).__name__)
+        except Exception as problem:
+            log.exception("The login failed")
+            self._fail(str(problem) or type(problem).__name__)
         except asyncio.CancelledError:
             self._end("cancelled", "The login was cancelled.")
             raise
@@ -221,17 +227,20 @@ class SteppedLogin:
 
 
 class _LoginTap(EventTap):
-    """The inspector's tap, which also tells the login about its steps."""
+    """The inspector's tap, which also passes the steps to the login and to recordings. Messages of
+    the login's connection are not recorded, because a recording can be replayed."""
 
     def __init__(
         self, on_step: Callable[[AuthStep], None], state: "InspectorState", connection: int
     ) -> None:
         super().__init__(state.events, connection, state.settings.show_secrets)
-        self._on_step = on_step
+        self._on_step, self._recorders = on_step, state.recorders
 
     def auth_step(self, step: AuthStep) -> None:
         """Pass on a step."""
         super().auth_step(step)
+        for recorder in self._recorders:
+            recorder.auth_step(step)
         self._on_step(step)
 
 

@@ -64,7 +64,7 @@ class PageQuestion(Struct, frozen=True, eq=False):
         }
 
 
-class StandingAnswer(Struct, frozen=True):
+class RepeatedAnswer(Struct, frozen=True):
     """An answer to all questions with the same key."""
 
     key: str
@@ -81,7 +81,7 @@ class Questions:
     def __init__(self, events: EventBuffer, calls: Calls) -> None:
         self._events, self._calls = events, calls
         self.open: dict[str, PageQuestion] = {}
-        self.always = {"roots": StandingAnswer("roots", "roots", "", "accept")}
+        self.always = {"roots": RepeatedAnswer("roots", "roots", "", "accept")}
         self._number = 0
 
     async def ask(self, request: AnyRequest) -> Answer:
@@ -98,10 +98,10 @@ class Questions:
             asyncio.get_running_loop().create_future(),
         )
         self._events.add("question", **question.fields())
-        standing = self.always.get(question.key)
-        if standing is not None:
-            self._report(question, standing.action, True)
-            return Answer(standing.action, standing.content)
+        repeated = self.always.get(question.key)
+        if repeated is not None:
+            self._report(question, repeated.action, True)
+            return Answer(repeated.action, repeated.content)
         self.open[question.id] = question
         how = "withdrawn"
         try:
@@ -125,7 +125,7 @@ class Questions:
             _check_content(question, answer.content)
         if always:
             message = getattr(question.request, "message", "")
-            self.always[question.key] = StandingAnswer(
+            self.always[question.key] = RepeatedAnswer(
                 question.key, question.form, message, answer.action, answer.content
             )
             self.report_always()

@@ -26,7 +26,7 @@ from ..mcplog import (
 from ..ports import Direction, HttpExchange, LostMessage
 from ..protocol.base import PROTOCOL_VERSION, SERVER_INFO
 from .events import MAX_EVENTS, EventBuffer
-from .lists import LISTS
+from .lists import LIST_METHODS
 from .refusal import Refused
 from .state import InspectorSettings, InspectorState
 from .tap import EventTap
@@ -59,7 +59,7 @@ class _ListRequest(Struct, frozen=True):
 
 _decode = msgspec.json.Decoder(_RecordedMessage).decode
 _decode_page = msgspec.json.Decoder(_RecordedPage).decode
-_LIST_OF = {method: name for name, (method, _) in LISTS.items()}
+_LIST_OF = {method: name for name, (method, _) in LIST_METHODS.items()}
 
 
 def make_state(settings: InspectorSettings) -> InspectorState:
@@ -164,7 +164,7 @@ class RecordedState(InspectorState):
 
     def _add_page(self, request: _ListRequest, data: bytes) -> None:
         """Add a page to a list, as it was sent. An error and what is not a list add nothing."""
-        field = LISTS[request.name][1]
+        field = LIST_METHODS[request.name][1]
         with suppress(msgspec.DecodeError, KeyError):
             items = msgspec.json.decode(_decode_page(data).result[field], type=list[Raw])
             before = None if request.is_first else self.lists.get(request.name)

@@ -8,7 +8,7 @@ from time import time
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
-from ..masking import mask_message
+from ..masking import mask_line, mask_message
 from ..mcplog import McplogWriter, new_recording_path
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class SessionRecorder:
             settings.command or settings.target,
             self._state.status.get("revision"),
             mask=bytes if settings.show_secrets else mask_message,
+            mask_stderr=str if settings.show_secrets else mask_line,
             on_problem=self._report,
         )
         if writer.problem is not None:

@@ -22,7 +22,7 @@ from .loaded_files import LoadedFiles
 from .watch import Watch
 
 if TYPE_CHECKING:
-    from .lists import Lists
+    from .lists import RawLists
     from .session import Session
     from .state import InspectorState
 
@@ -134,7 +134,7 @@ class ServerReloader:
             files, self._restarted = self._restarted, []
             self._state.tasks.start(self._report(session, files, self._state.lists))
 
-    async def _report(self, session: "Session", files: list[str], before: "Lists") -> None:
+    async def _report(self, session: "Session", files: list[str], before: "RawLists") -> None:
         began = monotonic()
         if files:
             self._state.events.add("reload", files=files, message="Restarting…")
@@ -149,7 +149,7 @@ class ServerReloader:
             self._on_reload(report)
 
     def _describe(
-        self, session: "Session", files: list[str], seconds: float, before: "Lists"
+        self, session: "Session", files: list[str], seconds: float, before: "RawLists"
     ) -> ReloadReport:
         if session.status.get("status") == "open":
             after = decode_lists(self._state.lists)

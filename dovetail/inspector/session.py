@@ -7,6 +7,7 @@ simply replaced. Whatever happens becomes a `state` event, so the page stays usa
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from ..errors import (
     ConnectionClosed,
     DovetailError,
     NoCommonRevision,
+    ProtocolError,
     TimedOut,
     Unauthorized,
 )
@@ -26,7 +28,7 @@ from ..jsonrpc.messages import encode
 from ..limits import Limits
 from ..logs import get_logger
 from .list_changes import describe_changes
-from .lists import LISTS, decode_lists, read_list
+from .lists import LIST_METHODS, decode_lists, read_list
 from .questions import elicit_result, sample_result
 from .refusal import Refused
 from .tap import EventTap
@@ -96,8 +98,7 @@ class Session:
             self.client = self._make_client()
             self._watch(self.client)
             await self.client.connect()
-            if self._state.level != "debug":
-                await self.client.set_log_level(self._state.level)
+            await self._set_log_level(self.client)
             self._on_open()
             await self.read_lists()
             await self._state.subscriptions.restore(self.client)
@@ -107,6 +108,13 @@ class Session:
         except Exception as problem:
             log.exception("The connection could not be opened")
             self._fail(problem)
+
+    async def _set_log_level(self, client: Client) -> None:
+        """Set the level that the page chose, if the server has levels. A refusal is on the wire,
+        and not a reason to close the connection."""
+        if self._state.level != "debug" and client.capabilities.logging is not None:
+            with suppress(ProtocolError):
+                await client.set_log_level(self._state.level)
 
     async def close(self) -> None:
         """Close the connection and end the server, if we started it."""
@@ -236,7 +244,7 @@ class Session:
         assert client is not None
         found: dict[str, list[msgspec.Raw] | None] = {}
         failures: dict[str, str] = {}
-        for name, (method, field) in LISTS.items():
+        for name, (method, field) in LIST_METHODS.items():
             try:
                 offered = client.offers(method)
                 found[name] = await read_list(client, method, field) if offered else None

@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -21,7 +21,7 @@ from .calls import Calls, SendCall
 from .comparisons import Comparisons
 from .events import EventBuffer, to_fields
 from .known_revisions import KnownRevisions
-from .lists import LISTS, Lists
+from .lists import LIST_METHODS, RawLists
 from .login import NO_LOGIN, LoginTarget, SteppedLogin
 from .questions import Questions
 from .recorder import SessionRecorder
@@ -29,6 +29,9 @@ from .saved import describe_saved
 from .session import Session, require_open
 from .subscriptions import ResourceSubscriptions
 from .task_board import TaskBoard
+
+if TYPE_CHECKING:
+    from .checks.history import Digests
 
 RESTARTED = "The server was restarted before it answered. Send the call again."
 NOT_OPEN = {"status": "closed", "message": "The connection is closed.", "chosen": None}
@@ -95,13 +98,15 @@ class InspectorState:
         self.recorder = SessionRecorder(self)
         self.session: Session | None = None
         self.status: dict[str, Any] = dict(NOT_OPEN)
-        self.lists: Lists = {}
+        self.lists: RawLists = {}
         self.failures: dict[str, str] = {}
         self.roots = settings.roots
         self.level: Level = "debug"
         self.subscriptions = ResourceSubscriptions(self.events)
         self.verified: list[str] = []
         """The files of skills that were read and verified: the URI and the digest of each."""
+        self.checked: Digests | None = None
+        """The digests of descriptions that checks compare with; None before the first check."""
         self.runs: asyncio.Task[None] | None = None
         """The run of saved calls, or the last one."""
         self._connections = 0
@@ -212,7 +217,7 @@ class InspectorState:
     def list_texts(self) -> dict[str, str | None]:
         """Return each list as JSON text, or None if the server does not offer it."""
         texts: dict[str, str | None] = {}
-        for name in LISTS:
+        for name in LIST_METHODS:
             items = self.lists.get(name)
             texts[name] = None if items is None else msgspec.json.encode(items).decode()
         return texts

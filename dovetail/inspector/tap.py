@@ -60,8 +60,8 @@ class EventTap(Tap):
             other.message(direction, data, at)
         try:
             envelope = _envelope.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            envelope = _MessageParts()  # a batch, or not a message
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            envelope = _MessageParts()  # a batch, not a message, or nested too deeply
         running = self._find_call(direction, envelope)
         text, whole = cut_text(data if self.show_secrets else mask_message(data))
         self._events.add(

@@ -132,7 +132,7 @@ class TaskBoard:
             return
         try:
             message = _decoder.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return  # not a task: the fields have other types
         if direction == "to_server":
             self._on_request(message, key, running)

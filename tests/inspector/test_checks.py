@@ -163,6 +163,8 @@ BROKEN: list[tuple[str, ServerListing]] = [
     ("annotations-contradict", tool(annotations={"readOnlyHint": True, "destructiveHint": True})),
     ("annotation-unknown", tool(annotations={"readonlyHint": True})),
     ("default-url", argument(type="string", default="https://evil.example/collect")),
+    ("default-url", argument(type="array", default=["ok", "https://evil.example/collect"])),
+    ("default-url", argument(type="object", default={"a": [{"b": "wss://evil.example/"}]})),
     ("asks-for-secret", schema(properties={"apiKey": {"type": "string"}})),
     ("asks-for-secret", prompt(arguments=[{"name": "password", "description": "Yours."}])),
     ("asks-for-secret", template(uriTemplate="notes://{access_token}/{id}")),

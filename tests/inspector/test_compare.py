@@ -10,6 +10,7 @@ import pytest
 from msgspec import Struct
 
 from dovetail import Annotations, Client, Icon, Server, TextContent, ToolAnnotations, ToolResult
+from dovetail.errors import ConfigError
 from dovetail.inspector.compare import (
     ComparedRequest,
     ComparedRevision,
@@ -124,6 +125,25 @@ async def test_a_revision_that_the_server_lacks_does_not_hide_the_others() -> No
     assert [one.error and one.error.type for one in found.revisions] == [
         "NoCommonRevision", None, None, "NoCommonRevision", "NoCommonRevision"
     ]  # fmt: skip
+
+
+async def test_a_revision_without_a_client_does_not_hide_the_others() -> None:
+    server, found = make_server(), dict[str, ComparedRevision]()
+
+    def make_client(**options: Any) -> Client:
+        if options["revision"] == REVISIONS[1]:
+            raise ConfigError("there is no such server")
+        return Client(server, **options)
+
+    await compare_revisions(
+        make_client,
+        REVISIONS,
+        ComparedRequest("tools/list"),
+        lambda one: found.update({one.revision: one}),
+    )
+    failed = found.pop(REVISIONS[1])
+    assert failed.error is not None and failed.error.message == "there is no such server"
+    assert [one.status for one in found.values()] == ["done"] * 4
 
 
 async def test_revisions_run_at_the_same_time() -> None:

@@ -119,6 +119,13 @@ CONFIG = {"uri": "config://app", "name": "app", "mimeType": "text/plain"}
             [prompt("review", {"name": "code", "description": "The code"})],
             ["review: description of code changed"],
         ),
+        (
+            "prompts",
+            [REVIEW | {"arguments": 5}],
+            [REVIEW | {"arguments": {"name": "code"}}],
+            ["review: arguments changed"],
+        ),
+        ("prompts", [REVIEW | {"arguments": 5}], [REVIEW], ["review: new optional argument code"]),
     ],
 )
 def test_a_change_is_put_into_words(kind: str, before: Any, after: Any, words: list[str]) -> None:

@@ -174,8 +174,20 @@ def test_the_next_process_replaces_the_files_of_the_last_one(
     serve: Serve, loaded: LoadedFiles, tmp_path: Path
 ) -> None:
     serve("server.py", server=f"import prices\n{SERVER}", prices="")
+    loaded.begin()
     serve("server.py", server=SERVER)
     assert names(loaded, tmp_path) == {"server.py"}
+
+
+def test_a_process_for_a_comparison_adds_to_the_files_of_the_server(
+    serve: Serve, loaded: LoadedFiles, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "server.py")
+    serve("server.py", server=f"import late\n{SERVER}", late="")
+    before = loaded.files[path]
+    serve("server.py", server=f"import other\n{SERVER}", other="")
+    assert names(loaded, tmp_path) == {"server.py", "late.py", "other.py"}
+    assert loaded.files[path] == before, "the server has not loaded the change"
 
 
 def test_after_a_failure_the_files_of_the_last_process_are_watched_too(
@@ -183,6 +195,7 @@ def test_after_a_failure_the_files_of_the_last_process_are_watched_too(
 ) -> None:
     serve("server.py", server=f"import prices\n{SERVER}", prices="")
     write(tmp_path / "prices.py", "changed = True")
+    loaded.begin()
     serve("server.py", server="1 / 0")
     assert names(loaded, tmp_path) == {"server.py", "prices.py"}
     path = str(tmp_path / "prices.py")

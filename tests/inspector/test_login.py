@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -17,6 +18,7 @@ from dovetail.auth.urls import login_key
 from dovetail.inspector.login import LoginTarget
 from dovetail.inspector.login_steps import STEPS, find_remarks
 from dovetail.inspector.refusal import Refused
+from dovetail.mcplog import AuthEvent, read_mcplog
 from dovetail.ports import AuthStep, AuthStepName, HttpRequest, HttpResponse
 from tests.person import Person
 from tests.transports.http.raw import on_port
@@ -146,6 +148,42 @@ async def test_credentials_are_masked_unless_they_are_asked_for(show_secrets: bo
         seen = json.dumps([one.events(), paused, login])
         for secret in (tokens.access_token, tokens.refresh_token):
             assert (secret in seen) is show_secrets
+
+
+async def test_the_steps_are_recorded_and_the_messages_of_the_login_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with logging_in() as one:
+        await one.until("state", status="failed")
+        await one.do("record", on=True)
+        await one.do("login_step", last="token")
+        await one.visit()
+        await one.until_login("paused")
+        file = (await one.do("snapshot"))["recording"]["file"]
+        tokens = await one.tokens()
+    found = read_mcplog(file)
+    names = [event.step["name"] for event in found.events if isinstance(event, AuthEvent)]
+    assert set(names) == set(LOGIN) - {"call"}
+    assert not found.wire()
+    assert tokens.access_token not in Path(file).read_text()
+
+
+async def test_a_login_that_fails_unexpectedly_says_so() -> None:
+    def make_credentials(browser: Any) -> Any:
+        raise RuntimeError("the keyring is broken")
+
+    async def describe() -> None:
+        return None
+
+    login = LoginTarget(make_credentials=make_credentials, describe=describe)
+    async with inspecting(Server("small"), login=login) as one:
+        await one.do("login_step")
+        await one.until("changed", what="login")
+        async with asyncio.timeout(SECONDS):
+            while (found := one.state.login.fields())["status"] == "running":
+                await one.state.events.wait_after(one.state.events.last, SECONDS)
+        assert (found["status"], found["message"]) == ("failed", "the keyring is broken")
 
 
 @pytest.mark.parametrize(("last", "following"), list(pairwise(LOGIN)))

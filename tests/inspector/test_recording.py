@@ -13,7 +13,7 @@ import pytest
 from dovetail import Context, Server
 from dovetail.inspector.operations import OPERATIONS
 from dovetail.inspector.recorded import RecordedState, recorded_settings
-from dovetail.mcplog import McplogWriter, read_mcplog
+from dovetail.mcplog import McplogWriter, StderrEvent, read_mcplog
 from dovetail.ports import HttpExchange, LostMessage
 from tests.cli.conftest import WEATHER, dovetail
 
@@ -62,6 +62,22 @@ async def test_every_message_is_recorded_also_over_a_restart() -> None:
         assert len([text for text in seen if '"tools/call"' in text]) == 201
         await one.call("add", a=2, b=2)
         assert recorded(file) == seen, "nothing is recorded after the end"
+
+
+@pytest.mark.parametrize("show_secrets", [False, True])
+async def test_credentials_in_stderr_are_recorded_only_if_the_terminal_shows_them(
+    show_secrets: bool,
+) -> None:
+    lines = ["got Bearer abcdef123456", '{"password": "hunter2", "n": 1}', "\udcff plain"]
+    async with inspecting(server, show_secrets=show_secrets) as one:
+        await one.do("record", on=True)
+        for line in lines:
+            one.state.recorder.add_stderr(line)
+        file = (await one.do("snapshot"))["recording"]["file"]
+    masked = ["got Bearer ***", '{"password": "***", "n": 1}', "? plain"]
+    expected = [*lines[:2], "? plain"] if show_secrets else masked
+    texts = [event.text for event in read_mcplog(file).events if isinstance(event, StderrEvent)]
+    assert texts == expected
 
 
 @pytest.mark.parametrize("revision", ["handshake", "stateless"])

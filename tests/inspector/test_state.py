@@ -99,6 +99,8 @@ async def test_a_call_reports_progress_and_can_be_cancelled() -> None:
         progress = {"progress": 1, "total": 2, "message": "waiting"}
         await one.until("call", call=started["call"], progress=progress)
         assert (await one.do("snapshot"))["calls"][0]["status"] == "running"
+        reports = [event for event in one.events("call") if event["call"] == started["call"]]
+        assert ["params" in event for event in reports] == [True, False], "they may be long"
         await one.do("cancel", call=started["call"])
         assert (await one.finish(started["call"]))["status"] == "cancelled"
 

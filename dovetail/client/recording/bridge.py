@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from ...errors import ConnectionClosed, DovetailError, ProtocolError
+from ...errors import ConnectionClosed, DovetailError, ProtocolError, TooLarge
 from ...jsonrpc.framing import TooLong
-from ...jsonrpc.messages import Error, ErrorResponse, Id, encode
+from ...jsonrpc.messages import Error, ErrorResponse, Id, encode, peek_id
 from ...limits import DEFAULT
 from ...mcplog import McplogWriter
 from ...ports import Channel, Incoming, LostReply
@@ -23,6 +23,7 @@ from ..targets import Target
 from .script import read_messages
 
 INTERNAL_ERROR = -32603
+TOO_LONG = f"The server's reply is longer than {DEFAULT.incoming} bytes, so it was not passed on"
 
 
 async def run_bridge(target: Target, writer: McplogWriter) -> None:
@@ -92,13 +93,23 @@ class _Bridge:
             item = encode(ErrorResponse(item.id, _to_error(item.error)))
         if isinstance(item, TooLong):
             self._writer.lost({"direction": "to_client", "reason": "too long", "data": item.head})
-            return
+            id = self._find_request(item)
+            if id is None:
+                return
+            item = encode(ErrorResponse(id, Error(TooLarge.code, TOO_LONG)))
         self._writer.message("to_client", item, time.time())
         for message in read_messages(item):
             if "method" not in message:
                 self._learn(self._waiting.pop(message.get("id"), ""), message)  # type: ignore[arg-type]
         self._host.send(item)
         self._changed.set()
+
+    def _find_request(self, reply: TooLong) -> Id | None:
+        """Return the id of the request that a reply answers; None if it is not a reply."""
+        id, is_reply = peek_id(reply.head)
+        if is_reply is None and b'"method"' not in reply.head:
+            id = getattr(self._server, "request_id", None)  # the request whose stream it is on
+        return id if is_reply is not False and id in self._waiting else None
 
     def _learn(self, method: str, message: dict[str, Any]) -> None:
         """Tell the transport which arguments of the server's tools are repeated in headers."""

@@ -9,7 +9,15 @@ what the server listed (`listing.py`) and at the digests of the last check (`his
 
 from typing import TYPE_CHECKING
 
-from .history import check_changes, describe_texts, history_file, read_history, write_history
+from .history import (
+    Digests,
+    check_changes,
+    describe_texts,
+    history_file,
+    read_history,
+    target_key,
+    write_history,
+)
 from .ignores import (
     CHECK_FILE,
     IgnoreEntry,
@@ -42,8 +50,11 @@ __all__ = [
     "check_listing",
     "check_server",
     "format_ignore",
+    "history_file",
     "parse_ignores",
+    "read_history",
     "read_ignores",
+    "target_key",
     "worst_first",
 ]
 
@@ -62,7 +73,9 @@ def check_listing(listing: ServerListing) -> list[Finding]:
     return list(dict.fromkeys(findings))
 
 
-async def check_server(client: "Client", target: str | None = None) -> list[Finding]:
+async def check_server(
+    client: "Client", target: str | None = None, before: Digests | None = None
+) -> list[Finding]:
     """Read the lists of a server and return the problems in them, the worst first.
 
     Args:
@@ -70,6 +83,7 @@ async def check_server(client: "Client", target: str | None = None) -> list[Find
         target: What identifies the server, such as its command or its URL. If given, descriptions
             are compared with those of the last check of this target, whose digests are in the state
             folder.
+        before: The digests to compare with (default: those of the last check).
 
     Raises:
         Unauthorized: The server requires a login.
@@ -78,7 +92,7 @@ async def check_server(client: "Client", target: str | None = None) -> list[Find
     findings = check_listing(listing)
     if target is not None:
         file = history_file(target)
-        before = read_history(file)
-        findings += check_changes(before, listing)
-        write_history(file, before | describe_texts(listing))
+        last = read_history(file)
+        findings += check_changes(last if before is None else before, listing)
+        write_history(file, last | describe_texts(listing))
     return [one for group in worst_first(findings) for one in group]

@@ -6,7 +6,7 @@ target but its digest.
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -50,6 +50,20 @@ def check_changes(before: Digests, listing: ServerListing) -> Iterator[Finding]:
             place = msgspec.convert({"kind": kind, "name": item}, FindingPlace)
             what = "instructions" if kind == "server" else "description"
             yield found("description-changed", place, f"The {what} changed since the last check")
+
+
+def target_key(command: str | Sequence[str], server: str | None, cwd: str | None) -> str:
+    """Return what identifies a server: the same for the terminal and for the page, and different
+    for servers with the same name in two folders.
+
+    Args:
+        command: The target as `Client` accepts it.
+        server: The server to use, if the target is a configuration file.
+        cwd: The folder in which the server is started (default: the current one).
+    """
+    words = [command] if isinstance(command, str) else list(command)
+    is_url = isinstance(command, str) and "://" in command
+    return "\0".join(["" if is_url else os.path.abspath(cwd or "."), *words, server or ""])
 
 
 def history_file(target: str) -> Path | None:

@@ -147,16 +147,26 @@ def add_ignore(entry: IgnoreEntry, folder: Path | None = None) -> None:
         folder: The folder (default: the current one).
 
     Raises:
-        ConfigError: The file cannot be read or is not valid, so nothing is added.
+        ConfigError: The file cannot be read, is not valid, or would not be valid with the entry,
+            so nothing is added.
     """
     if entry in read_ignores(folder):
         return
     file = CHECK_FILE if folder is None else folder / CHECK_FILE
-    file.parent.mkdir(exist_ok=True)
     before = file.read_text(encoding="utf-8") if file.exists() else ""
     gap = "" if not before else "\n" if before.endswith("\n") else "\n\n"
+    added = gap + format_ignore(entry)
+    try:
+        is_added = entry in parse_ignores(before + added, str(file))
+    except ConfigError:
+        is_added = False
+    if not is_added:
+        raise ConfigError(
+            f"{file}: the entry cannot be added. Write each entry as [[ignore]], not in a list."
+        )
+    file.parent.mkdir(exist_ok=True)
     with file.open("a", encoding="utf-8") as stream:
-        stream.write(gap + format_ignore(entry))
+        stream.write(added)
 
 
 def format_ignore(entry: IgnoreEntry) -> str:

@@ -60,9 +60,25 @@ def check_safety(item: ListedItem) -> Iterator[Finding]:
     yield from _check_secrets(item)
     for node in walk_schema(item.fields.get("inputSchema"), "inputSchema"):
         default = node.schema.get("default")
-        url = _URL.search(default) if isinstance(default, str) else None
-        if url:
-            yield found("default-url", item.place(node.path), f"The default is {quote(url[0])}")
+        for url in dict.fromkeys(_find_urls(default)):
+            word = "is" if isinstance(default, str) else "contains"
+            yield found("default-url", item.place(node.path), f"The default {word} {quote(url)}")
+
+
+def _find_urls(value: Any) -> Iterator[str]:
+    """Yield the first URL of each text in a value."""
+    waiting = [value]
+    for _ in range(MAX_TEXTS):
+        if not waiting:
+            return
+        one = waiting.pop()
+        if isinstance(one, str):
+            if url := _URL.search(one):
+                yield url[0]
+        elif isinstance(one, dict):
+            waiting += reversed([*one.keys(), *one.values()])
+        elif isinstance(one, list):
+            waiting += reversed(one)
 
 
 def check_instructions(listing: ServerListing) -> Iterator[Finding]:

@@ -21,8 +21,8 @@ async def compare(
     revisions: list[str] | None = None,
     timeout: float = SECONDS,
 ) -> dict[str, Any]:
-    """Send one request in many revisions, each on a connection of its own. `changed` events tell
-    when outcomes are known."""
+    """Send one request in many revisions, each on a connection of its own. `changed` events report
+    that outcomes are known."""
     chosen = state.revisions.names if revisions is None else list(dict.fromkeys(revisions))
     if unknown := [name for name in chosen if name not in BY_NAME]:
         raise Refused(f"{unknown[0]!r} is not a revision.", f"Use one of {', '.join(BY_NAME)}.")

@@ -19,8 +19,8 @@ async def load(
     runs: Annotated[int, Meta(ge=1, le=MAX_RUNS)] = 1000,
     at_once: Annotated[int, Meta(ge=1, le=MAX_AT_ONCE)] = 8,
 ) -> None:
-    """Run a saved call many times, several at a time. `load` events tell the rest, and `stop_run`
-    stops it."""
+    """Run a saved call many times, several at a time. `load` events report the outcome, and
+    `stop_run` stops it."""
     [call] = choose_saved([name])
     many = LoadRun(
         state.client,

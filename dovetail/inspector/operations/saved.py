@@ -62,7 +62,7 @@ async def forget_saved(state: InspectorState, *, name: str) -> None:
 
 @operation
 async def run(state: InspectorState, *, names: list[str] | None = None) -> None:
-    """Run saved calls one after another (default: all). `run` events tell the rest."""
+    """Run saved calls one after another (default: all). `run` events report the outcomes."""
     calls = choose_saved(names)
     start_run(state, partial(_run_all, state, calls))
 

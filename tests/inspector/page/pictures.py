@@ -1,5 +1,5 @@
-"""Pictures of the page: those of the guides (`make pictures`), and those for whoever wants to look
-at every panel (`SCREENSHOTS=folder`)."""
+"""Pictures of the page: those of the guides (`make pictures`), and those of every panel
+for a look at the whole page (`SCREENSHOTS=folder`)."""
 
 import os
 from pathlib import Path

@@ -60,6 +60,7 @@ CAPABILITIES: dict[str, dict[str, Any]] = {
     "resources": {"resources": {}},
     "prompts": {"prompts": {}},
     "completion": {"completions": {}},
+    "logging": {"logging": {}},
     "skills": {"extensions": {"io.modelcontextprotocol/skills": {}}},
 }
 """The capability of each group of methods."""

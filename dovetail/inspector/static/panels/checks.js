@@ -8,8 +8,8 @@ const PANEL_OF = { tool: "tools", resource: "resources", template: "resources", 
 
 const report = signal(null); // {findings, ignored}
 
-async function check() {
-  report.value = (await run("check", {})) ?? report.value;
+async function check(again = false) {
+  report.value = (await run("check", { again })) ?? report.value;
 }
 
 /** Findings of one item are shown together, in the order in which the first of them comes. */
@@ -119,7 +119,7 @@ export function Main() {
       <h2>Checks</h2>
       <span class="hint" role="status">${found && summary(found)}</span>
       <span class="grow"></span>
-      <button disabled=${!isOpen} onClick=${check}>Check again</button>
+      <button disabled=${!isOpen} onClick=${() => check(true)}>Check again</button>
     </header>
     ${!found && html`<p class="empty">${isOpen ? "Checking…" : "The server is not connected."}</p>`}
     ${found && group(found.findings).map(([key, all]) => html`<${Group} key=${key} findings=${all} />`)}
