@@ -78,9 +78,9 @@ conformance: $(VENV)/.package
 interop: $(VENV)/.tools
 	$(BIN)/python -m tests.interop.run
 
-# The gateway between each kind of server and each kind of caller.
+# The gateway between each kind of server and each kind of caller, and the page in every revision.
 matrix: $(VENV)/.tools
-	MATRIX=all $(PYTEST) tests/gateway/test_matrix.py
+	MATRIX=all $(PYTEST) tests/gateway/test_matrix.py tests/inspector/page
 
 fuzz: $(VENV)/.package
 	$(BIN)/python -m tests.fuzz

@@ -1,6 +1,7 @@
 """Tests of the page need a browser, axe and the libraries of the page. They are skipped if one is
-missing."""
+missing. `make test` runs a test that has several revisions in one of them; `make matrix` in all."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,23 @@ from tests.system import needs_browser, needs_npm, needs_vendor
 from .harness import SERVER
 
 HERE = Path(__file__).parent
+NEWEST = "2026-07-28"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            for mark in (needs_browser, needs_npm, needs_vendor):
-                item.add_marker(mark)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    own = [item for item in items if item.path.is_relative_to(HERE)]
+    for item in own:
+        for mark in (needs_browser, needs_npm, needs_vendor):
+            item.add_marker(mark)
+    if "MATRIX" not in os.environ:
+        others = {item for item in own if _revision(item) not in (None, NEWEST)}
+        config.hook.pytest_deselected(items=list(others))
+        items[:] = [item for item in items if item not in others]
+
+
+def _revision(item: pytest.Item) -> str | None:
+    """Return the revision that a test was parametrised with."""
+    return item.callspec.params.get("revision") if hasattr(item, "callspec") else None
 
 
 @pytest.fixture(scope="session", autouse=True)
