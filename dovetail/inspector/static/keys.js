@@ -23,6 +23,13 @@ const visible = (selector) =>
   [...document.querySelectorAll(selector)].find((one) => one.offsetParent !== null);
 const press = (action) => () => visible(`[data-key="${action}"]:not(:disabled)`)?.click();
 
+/** Press the first button of the card or the editor that a field is in; otherwise the panel's. */
+function submit(field) {
+  const box = field.closest?.(".card, .editor");
+  if (box) box.querySelector(".actions button")?.click();
+  else press("c")();
+}
+
 function moveRow(event) {
   const list = visible(".wire .list:focus-within") ?? visible(".left .list") ?? visible(".list");
   list?.focus();
@@ -43,7 +50,7 @@ export const KEYS = [
   ["k", "previous row", moveRow],
   ["Enter", "open the row"],
   ["c", "call the tool, read the resource or get the prompt", press("c")],
-  ["⌘Enter", "the same from a field"],
+  ["⌘Enter", "the same from a field; in a question, answer it; in a message, send it"],
   ["r", "send the message again", press("r")],
   ["e", "edit the message and send it", press("e")],
   ["[", "previous panel", () => movePanel(-1)],
@@ -51,15 +58,20 @@ export const KEYS = [
   ["?", "show this help", () => openDialog("help")],
   ["Escape", "close, or leave a field"],
 ];
+const TYPED_WITH_OPTION = "[]"; // on some keyboards
 const BY_KEY = new Map(KEYS.map(([key, , handler]) => [key, handler]));
 
 function handle(event) {
   const isField = event.target.closest?.("input, textarea, select");
-  const hasControl = event.metaKey || event.ctrlKey;
+  const isTyped =
+    event.getModifierState?.("AltGraph") ||
+    (event.altKey && !event.ctrlKey && TYPED_WITH_OPTION.includes(event.key));
+  const hasControl = (event.metaKey || event.ctrlKey) && !isTyped;
+  const hasModifier = hasControl || (event.altKey && !isTyped);
   if (hasControl && event.key.toLowerCase() === "k") openDialog("palette");
-  else if (hasControl && event.key === "Enter") press("c")();
+  else if (hasControl && event.key === "Enter") submit(event.target);
   else if (event.key === "Escape" && !dialog.value) event.target.blur?.();
-  else if (hasControl || event.altKey || isField || dialog.value || !BY_KEY.get(event.key)) return;
+  else if (hasModifier || isField || dialog.value || !BY_KEY.get(event.key)) return;
   else BY_KEY.get(event.key)(event);
   event.preventDefault();
 }

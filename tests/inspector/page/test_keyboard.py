@@ -51,6 +51,12 @@ async def test_messages_are_reached_and_sent_again(tmp_path: Path) -> None:
         await wait_for_result(page, before)
         await page.press("e")
         await page.until("document.querySelector('.editor')")
+        await page.says("document.querySelector('.editor input').focus()")
+        await page.fill(".editor input", "ping")
+        await page.press("Control+Enter")
+        await page.until("document.querySelector('.editor') === null")
+        last = "import('/static/store.js').then((one) => one.lastCall.value.method)"
+        assert await page.until(last) == "ping"
 
 
 async def test_panels_help_and_filter(tmp_path: Path) -> None:
@@ -65,6 +71,13 @@ async def test_panels_help_and_filter(tmp_path: Path) -> None:
         assert await page.until(
             "document.querySelector('[aria-current]').innerText.includes('Tools')"
         )
+        for modifier, key in (("modifierAltGraph", "]"), ("altKey", "[")):
+            await page.says(
+                "document.body.dispatchEvent(new KeyboardEvent('keydown',"
+                f" {{ key: '{key}', {modifier}: true, bubbles: true }}))"
+            )
+            is_tools = "document.querySelector('[aria-current]').innerText.includes('Tools')"
+            assert await page.until(f"{is_tools} === {'true' if key == '[' else 'false'}")
         await page.until("document.querySelector('#tools')")
         await page.says("document.querySelector('#tools').focus()")
         await page.press("?")

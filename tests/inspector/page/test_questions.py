@@ -61,9 +61,11 @@ async def test_a_form_is_answered_beside_the_tool(shop: Path) -> None:
         assert await page.says("document.querySelector('dialog') === null")
         assert await page.says("document.querySelector('.tabs .count') !== null")
         await choose(page, ".card select", "M")
-        await page.click(".card button", text="Answer")
+        await page.says("document.querySelector('.card select').focus()")
+        await page.press("Control+Enter")
         await wait_for_result(page)
         assert await page.until(has("accept", ".result"))
+        assert await page.says("document.querySelectorAll('.card').length") == 0
         assert await page.until("document.querySelector('.card') === null")
         await page.click(".tabs button", text="Questions")
         assert await page.until(has("Which <b>size</b>?", ".middle"))
