@@ -134,7 +134,7 @@ function Tabs() {
 function Notices() {
   const { status, message, what_to_do: whatToDo, stderr } = store.state.value;
   const rows = [];
-  if (store.link.value.status === "closed") rows.push({ message: store.link.value.message });
+  if (store.link.value.status === "closed") rows.push(store.link.value);
   else if (status === "failed") {
     const { traceback, message: reason } = store.reload.value ?? {};
     if (traceback) rows.push({ message: reason, whatToDo: SAVE, stderr: traceback });

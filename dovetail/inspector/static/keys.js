@@ -1,7 +1,7 @@
 /** The keyboard: one table of keys, which the help shows too. */
 import { panel, openPanel, selection } from "./store.js";
 import { panels } from "./panels/index.js";
-import { signal } from "./html.js";
+import { signal, useLayoutEffect } from "./html.js";
 
 export const dialog = signal(null); // "palette", "help" or null
 let before = null; // where the focus was
@@ -17,6 +17,21 @@ export const closeDialog = () => (dialog.value = null);
 export function returnFocus() {
   before?.focus?.();
   before = null;
+}
+
+/** When a part of the page closes that has the focus, give the focus back to where it was before. */
+export function useFocusReturn(box) {
+  useLayoutEffect(() => {
+    const element = box.current;
+    let from = document.activeElement;
+    element.addEventListener("focusin", ({ relatedTarget: left }) => {
+      if (left && !element.contains(left)) from = left;
+    });
+    return () => {
+      if (!element.contains(document.activeElement)) return;
+      (from?.isConnected ? from : document.querySelector(".middle")).focus();
+    };
+  }, []);
 }
 
 const visible = (selector) =>

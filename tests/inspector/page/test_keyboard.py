@@ -55,6 +55,11 @@ async def test_messages_are_reached_and_sent_again(tmp_path: Path) -> None:
         await page.fill(".editor input", "ping")
         await page.press("Control+Enter")
         await page.until("document.querySelector('.editor') === null")
+        await page.says("document.querySelector('#wire').focus()")
+        await page.says("document.querySelector('[aria-label=\"Close the message\"]').focus()")
+        await page.press("Enter")
+        assert await page.until("document.querySelector('.detail') === null")
+        assert await page.says(f"{FOCUS}.id") == "wire"
         last = "import('/static/store.js').then((one) => one.lastCall.value.method)"
         assert await page.until(last) == "ping"
 

@@ -104,10 +104,18 @@ async def test_a_reload_loses_neither_the_form_nor_the_result(tmp_path: Path) ->
     async with inspected(server, folder=tmp_path) as page:
         await open_tool(page, "say")
         await page.fill("#arguments--text", "kept")
+        await page.says("document.querySelector('.options').open = true")
+        await page.fill("#timeout", "soon")
+        assert await page.until(has("The timeout must be a number of seconds above 0."))
+        assert await page.says("document.querySelector('[data-key=c]').disabled")
+        await page.fill("#timeout", "7.5")
+        await page.fill("#meta", '{"a": 1}')
         await call(page)
         messages = await page.says("document.querySelectorAll('.wire .row').length")
         await page.command("Page.reload")
         assert await page.until("document.querySelector('#arguments--text')?.value") == "kept"
+        assert await page.says("document.querySelector('#timeout').value") == "7.5"
+        assert "1" in await page.says("document.querySelector('#meta').value")
         await wait_for_result(page)
         assert await repeated_arguments(page) == {"text": "kept"}
         assert await page.until("document.querySelectorAll('.wire .row').length") >= messages
