@@ -26,6 +26,7 @@ async def test_a_tool_is_found_filled_in_and_called(tmp_path: Path) -> None:
 
         await page.press("Control+k")
         await page.until("document.querySelector('dialog[open] input')?.matches(':focus')")
+        assert await page.axe() == []
         await page.type("say")
         await page.press("Enter")
         assert await page.until(has("say", ".middle h2"))
@@ -87,6 +88,7 @@ async def test_panels_help_and_filter(tmp_path: Path) -> None:
         await page.says("document.querySelector('#tools').focus()")
         await page.press("?")
         assert await page.until(has("previous panel", "dialog[open]"))
+        assert await page.axe() == []
         await page.press("Escape")
         assert await page.until("document.querySelector('dialog') === null")
         assert await page.until(f"{FOCUS}.id") == "tools"

@@ -61,6 +61,22 @@ if __name__ == "__main__":
 '''
 
 
+async def test_instructions_and_icons_of_the_server_are_shown(tmp_path: Path) -> None:
+    pixel = f"data:image/png;base64,{PIXEL}"
+    icons = [{"src": "https://e.example/i.png"}, {"src": "data:text/html,x"}, {"src": pixel}, 5]
+    tools = [tool("drawn", icons=icons), tool("plain", icons={"src": pixel})]
+    path = write_server(tmp_path, tools)
+    said = '"instructions": "Use <b>it</b>", "serverInfo"'
+    path.write_text(path.read_text().replace('"serverInfo"', said))
+    async with inspected(path, folder=tmp_path) as page:
+        await open_tool(page, "drawn")
+        assert await page.until("document.querySelector('.item-head img')?.src") == pixel
+        await page.click(".middle summary", text="Instructions of the server")
+        assert await page.until(has("Use <b>it</b>", ".middle details[open]"))
+        await open_tool(page, "plain")
+        assert await page.says("document.querySelector('.item-head img') === null")
+
+
 async def test_every_kind_of_content_is_shown(tmp_path: Path) -> None:
     server = write_server(tmp_path, [tool(name) for name in RESULTS], RESULTS)
     async with inspected(server, folder=tmp_path) as page:

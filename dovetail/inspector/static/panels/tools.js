@@ -16,7 +16,7 @@ import {
 import { Form } from "../components/form.js";
 import { JsonEditor, read } from "../components/json_editor.js";
 import { findDraft, print } from "../components/json_text.js";
-import { CallResult, Definition, WithServer } from "../components/result.js";
+import { CallResult, Definition, Icon, WithServer } from "../components/result.js";
 import { Text, visible } from "../components/text.js";
 import { VirtualList } from "../components/virtual_list.js";
 
@@ -235,6 +235,7 @@ function Tool({ tool }) {
   const schema = tool.inputSchema ?? true;
   return html`<article class="item">
     <header class="item-head">
+      <${Icon} item=${tool} />
       <h2>
         <code><${Text} max=${300}>${labelOf("tools", tool)}<//></code>
       </h2>
