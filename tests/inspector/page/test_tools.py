@@ -138,6 +138,15 @@ async def test_a_reload_loses_neither_the_form_nor_the_result(tmp_path: Path) ->
         assert await page.says("location.hash") == ""
 
 
+async def test_a_tab_of_an_earlier_command_says_what_to_do(server: Path) -> None:
+    async with inspected(server, folder=server.parent) as page:
+        await page.until("document.querySelector('.left .row')")
+        await page.says("sessionStorage.setItem('dovetail.token', 'old')")
+        await page.command("Page.reload")
+        assert await page.until(has("Open the URL that the terminal printed.", ".notice"))
+        page.console.clear()
+
+
 async def test_a_reload_keeps_the_open_panel_and_the_open_items(tmp_path: Path) -> None:
     resources = [{"uri": f"x://{name}", "name": name} for name in ("a", "b")]
     answers = {"resources/list": {"resources": resources}}
