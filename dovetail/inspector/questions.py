@@ -6,6 +6,7 @@ that way from the start, because many servers ask for them before anything else.
 """
 
 import asyncio
+from collections import deque
 from time import time
 from typing import Any, Literal
 
@@ -24,6 +25,8 @@ from .refusal import Refused
 Action = Literal["accept", "decline", "cancel"]
 FORMS: dict[type[Any], str] = {SampleRequest: "sampling", RootsRequest: "roots"}
 """What the page calls each kind of question; an elicitation is a "form" or a "url"."""
+MAX_ANSWERED = 100
+"""How many questions are kept once they are answered."""
 HIDDEN = ("server", "target", "parent")
 """Fields of a request that the server did not send."""
 
@@ -82,6 +85,8 @@ class Questions:
         self._events, self._calls = events, calls
         self.open: dict[str, PageQuestion] = {}
         self.always = {"roots": RepeatedAnswer("roots", "roots", "", "accept")}
+        self.answered: deque[dict[str, Any]] = deque(maxlen=MAX_ANSWERED)
+        """The newest questions that are not open any more, as the page shows them."""
         self._number = 0
 
     async def ask(self, request: AnyRequest) -> Answer:
@@ -143,6 +148,7 @@ class Questions:
         self._events.add("changed", what="always", value=value)
 
     def _report(self, question: PageQuestion, how: str, always: bool | None = None) -> None:
+        self.answered.append({**question.fields(), "how": how})
         self._events.add("answered", question=question.id, how=how, always=always)
 
 

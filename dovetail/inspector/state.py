@@ -234,6 +234,7 @@ class InspectorState:
             "failures": self.failures,
             "calls": list(map(to_fields, self.calls.records.values())),
             "questions": [question.fields() for question in self.questions.open.values()],
+            "answered": list(self.questions.answered),
             "always": list(map(to_fields, self.questions.always.values())),
             "roots": [str(root) for root in self.roots],
             "allowed_roots": [str(root) for root in self.settings.roots],

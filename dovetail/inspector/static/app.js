@@ -134,7 +134,7 @@ function Tabs() {
 function Notices() {
   const { status, message, what_to_do: whatToDo, stderr } = store.state.value;
   const rows = [];
-  if (store.link.value.status === "closed") rows.push({ message: store.link.value.message });
+  if (store.link.value.status === "closed") rows.push(store.link.value);
   else if (status === "failed") {
     const { traceback, message: reason } = store.reload.value ?? {};
     if (traceback) rows.push({ message: reason, whatToDo: SAVE, stderr: traceback });
@@ -177,8 +177,10 @@ function useModule(load, key) {
   return loaded.key === key ? loaded.module : null;
 }
 
-function Guard({ children, name }) {
+/** Shows a problem instead of its children. Another item of the panel is another try. */
+function Guard({ children, name, item }) {
   const [error, reset] = useErrorBoundary((problem) => console.error(problem));
+  useEffect(() => error && reset(), [item]);
   if (!error) return children;
   return html`<div class="notice" role="alert">
     <p>${name} cannot be shown: ${String(error)}</p>
@@ -207,7 +209,7 @@ function Columns() {
       ${module?.List && html`<button class="quiet back" onClick=${back}>← ${row.title}</button>`}
       <${Notices} /><${Restarted} />
       ${hasQuestions && cards && html`<${cards.Cards} />`}
-      ${module && html`<${Guard} key=${row.id} name=${row.title}><${module.Main} /><//>`}
+      ${module && html`<${Guard} key=${row.id} name=${row.title} item=${store.selection.value[row.id]}><${module.Main} /><//>`}
     </section>
     <section class="wire" aria-label="Wire">
       <${Guard} name="Wire"><${Wire} /><//>

@@ -1,7 +1,7 @@
 /** The keyboard: one table of keys, which the help shows too. */
 import { panel, openPanel, selection } from "./store.js";
 import { panels } from "./panels/index.js";
-import { signal } from "./html.js";
+import { signal, useLayoutEffect } from "./html.js";
 
 export const dialog = signal(null); // "palette", "help" or null
 let before = null; // where the focus was
@@ -19,9 +19,31 @@ export function returnFocus() {
   before = null;
 }
 
+/** When a part of the page closes that has the focus, give the focus back to where it was before. */
+export function useFocusReturn(box) {
+  useLayoutEffect(() => {
+    const element = box.current;
+    let from = document.activeElement;
+    element.addEventListener("focusin", ({ relatedTarget: left }) => {
+      if (left && !element.contains(left)) from = left;
+    });
+    return () => {
+      if (!element.contains(document.activeElement)) return;
+      (from?.isConnected ? from : document.querySelector(".middle")).focus();
+    };
+  }, []);
+}
+
 const visible = (selector) =>
   [...document.querySelectorAll(selector)].find((one) => one.offsetParent !== null);
 const press = (action) => () => visible(`[data-key="${action}"]:not(:disabled)`)?.click();
+
+/** Press the first button of the card or the editor that a field is in; otherwise the panel's. */
+function submit(field) {
+  const box = field.closest?.(".card, .editor");
+  if (box) box.querySelector(".actions button")?.click();
+  else press("c")();
+}
 
 function moveRow(event) {
   const list = visible(".wire .list:focus-within") ?? visible(".left .list") ?? visible(".list");
@@ -43,7 +65,7 @@ export const KEYS = [
   ["k", "previous row", moveRow],
   ["Enter", "open the row"],
   ["c", "call the tool, read the resource or get the prompt", press("c")],
-  ["⌘Enter", "the same from a field"],
+  ["⌘Enter", "the same from a field; in a question, answer it; in a message, send it"],
   ["r", "send the message again", press("r")],
   ["e", "edit the message and send it", press("e")],
   ["[", "previous panel", () => movePanel(-1)],
@@ -51,15 +73,20 @@ export const KEYS = [
   ["?", "show this help", () => openDialog("help")],
   ["Escape", "close, or leave a field"],
 ];
+const TYPED_WITH_OPTION = "[]"; // on some keyboards
 const BY_KEY = new Map(KEYS.map(([key, , handler]) => [key, handler]));
 
 function handle(event) {
   const isField = event.target.closest?.("input, textarea, select");
-  const hasControl = event.metaKey || event.ctrlKey;
+  const isTyped =
+    event.getModifierState?.("AltGraph") ||
+    (event.altKey && !event.ctrlKey && TYPED_WITH_OPTION.includes(event.key));
+  const hasControl = (event.metaKey || event.ctrlKey) && !isTyped;
+  const hasModifier = hasControl || (event.altKey && !isTyped);
   if (hasControl && event.key.toLowerCase() === "k") openDialog("palette");
-  else if (hasControl && event.key === "Enter") press("c")();
+  else if (hasControl && event.key === "Enter") submit(event.target);
   else if (event.key === "Escape" && !dialog.value) event.target.blur?.();
-  else if (hasControl || event.altKey || isField || dialog.value || !BY_KEY.get(event.key)) return;
+  else if (hasModifier || isField || dialog.value || !BY_KEY.get(event.key)) return;
   else BY_KEY.get(event.key)(event);
   event.preventDefault();
 }

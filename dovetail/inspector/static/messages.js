@@ -1,8 +1,9 @@
 /** The messages on the wire: each reply is joined to its request, and each row can be filtered. */
 import { signal } from "./html.js";
-import { on } from "./store.js";
+import { keep, on } from "./store.js";
 
 const MAX_ROWS = 20000;
+const PINS = "dovetail.pins"; // in the storage of the tab
 const NUMBERS = { ms: (row) => row.ms ?? row.reply?.ms, bytes: (row) => row.bytes };
 const WORDS = {
   method: (row, word) => (row.method ?? "").toLowerCase().includes(word),
@@ -22,6 +23,9 @@ export const version = signal(0); // changes with the rows
 const waiting = new Map(); // connection, direction and id -> the request
 const exchanges = [];
 
+const pins = new Set(JSON.parse(sessionStorage.getItem(PINS) ?? "[]"));
+const pinOf = (row) => `${row.n} ${row.at}`; // numbers begin again with each command
+
 let first;
 /** When the first message passed, in seconds since 1970. */
 export const firstAt = () => first;
@@ -31,7 +35,7 @@ export const touch = () => (version.value += 1);
 function add(event) {
   const { direction, connection, id, method } = event;
   first ??= event.at;
-  const row = { ...event, isError: event.error === true, isPinned: false };
+  const row = { ...event, isError: event.error === true, isPinned: pins.has(pinOf(event)) };
   const keyFor = (way) => `${connection} ${way} ${id}`;
   if (id === undefined) row.kind = "notification";
   else if (method !== undefined) {
@@ -47,13 +51,31 @@ function add(event) {
       request.reply = row;
     }
   }
+  push(row);
+}
+
+function push(row) {
   rows.push(row);
   if (rows.length > MAX_ROWS * 1.1)
     rows = rows.filter((one, at) => one.isPinned || at >= rows.length - MAX_ROWS);
   touch();
 }
 
+/** Pin a message, or remove its pin. */
+export function pin(row) {
+  row.isPinned = !row.isPinned;
+  if (row.isPinned) pins.add(pinOf(row));
+  else pins.delete(pinOf(row));
+  keep(PINS, JSON.stringify([...pins]));
+  touch();
+}
+
 on("wire", add);
+on("lost", ({ id, data, ...event }) => {
+  const bytes = new TextEncoder().encode(data).length;
+  const fields = { id: id == null ? undefined : JSON.stringify(id), text: data, bytes };
+  push({ ...event, ...fields, kind: "lost", isError: true, isPinned: pins.has(pinOf(event)) });
+});
 on("http", (event) => {
   exchanges.push(event);
   if (exchanges.length > MAX_ROWS) exchanges.splice(0, MAX_ROWS / 10);
@@ -102,7 +124,8 @@ function readTerm(term) {
   if (word && Object.hasOwn(WORDS, word)) return (row) => WORDS[word](row, value.toLowerCase());
   if (Object.hasOwn(FLAGS, term)) return FLAGS[term];
   const pattern = new RegExp(term.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), "i");
-  return (row) => pattern.test(row.method ?? "") || pattern.test(row.text);
+  return (row) =>
+    pattern.test(row.method ?? "") || pattern.test(row.text) || pattern.test(row.reason ?? "");
 }
 
 /** Return the test of a filter such as `method:tools/call error ms:>500 -ping`. */

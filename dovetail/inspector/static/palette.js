@@ -99,8 +99,8 @@ function Help() {
     <p>
       <code>method:tools/call</code> <code>error</code> <code>ms:>500</code>
       <code>bytes:>1000</code> <code>id:7</code> <code>to:server</code> <code>pinned</code>
-      <code>open</code>; other words are searched in the text; <code>-</code> in front of a word
-      excludes it.
+      <code>open</code> <code>at:1..2.5</code> (seconds since the first message); other words are
+      searched in the text; <code>-</code> in front of a word excludes it.
     </p>
     <button onClick=${closeDialog}>Close</button>`;
 }

@@ -179,6 +179,7 @@ async function load() {
     failures.value = got.failures ?? {};
     calls.value = new Map((got.calls ?? []).map((call) => [call.call, call]));
     questions.value = got.questions ?? [];
+    answered.value = got.answered ?? [];
     tasks.value = new Map((got.tasks ?? []).map((task) => [task.task, task]));
     snapshot.value = got;
     link.value = { status: "open", message: "" };
@@ -198,7 +199,7 @@ export async function follow() {
         message: "The inspector has ended. Start its command again.",
       };
     } catch (error) {
-      link.value = { status: "closed", message: error.message };
+      link.value = { status: "closed", message: error.message, whatToDo: error.whatToDo };
       if (error.status === 401) return;
     }
     await new Promise((resolve) => setTimeout(resolve, pause));

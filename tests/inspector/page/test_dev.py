@@ -68,6 +68,7 @@ async def test_a_traceback_is_shown_until_the_file_is_repaired(server: Path) -> 
         save(server, BROKEN)
         await text(page, "SyntaxError")
         await text(page, "Correct the file and save it")
+        assert await page.axe() == []
         assert await page.says("document.body.innerText.includes('add')"), "the last lists stay"
         save(server, MORE)
         await text(page, "+1 tool: subtract")

@@ -25,6 +25,8 @@ SHAPE = {
     ]
 }
 
+NAMED = {"$anchor": "size", "enum": ["S", "M"]}
+
 
 def nest(depth: int) -> dict[str, Any]:
     """Return a schema of required objects in objects."""
@@ -83,6 +85,14 @@ SCHEMAS: dict[str, Any] = {
     },
     "true": True,
     "no_schema": {},
+    "anchor": {**object_of(x={"$ref": "#size"}), "$defs": {"a": [], "b": NAMED}},
+    "two_of_itself": object_of(["l", "r"], l={"$ref": "#"}, r={"$ref": "#"}),
+    "very_long": object_of(["text"], text={"type": "string", "minLength": 10**12}),
+    "required_true": {**object_of(a={"type": "string"}), "required": True},
+    "wrong_groups": {
+        "type": "object",
+        "allOf": [{"properties": 5, "patternProperties": 5, "required": 5}, {"properties": "x"}],
+    },
     "wrong": {"type": 7, "properties": [], "required": "all", "enum": None, "allOf": {}},
     "__proto__": object_of(__proto__={"type": "string"}, constructor={"type": "string"}),
 }
@@ -157,6 +167,20 @@ async def test_choices_constants_and_unions(schemas: Path) -> None:
         assert await fill_and_call(page, "nullable", note="5") == {"note": 5}
 
 
+async def test_an_example_is_shown_in_its_own_variant(schemas: Path) -> None:
+    async with inspected(schemas) as page:
+        for name, field, label, expected in (
+            ("shape", "arguments--shape", 'kind: "square"', 'kind: "circle"'),
+            ("root_union", "arguments", "with by_name", "with by_id"),
+        ):
+            await open_tool(page, name)
+            await choose(page, f"#{field}-variant", label)
+            shown = f"document.querySelector('#{field}-variant').selectedOptions[0].text"
+            assert await page.says(shown) == label
+            await page.click(".middle button.quiet", text="Fill in an example")
+            assert await page.until(f"{shown} === {json.dumps(expected)}")
+
+
 async def test_references_recursion_and_joined_schemas(schemas: Path) -> None:
     async with inspected(schemas) as page:
         await open_tool(page, "tree")
@@ -166,6 +190,10 @@ async def test_references_recursion_and_joined_schemas(schemas: Path) -> None:
         await call(page)
         assert await repeated_arguments(page) == {"name": "root", "child": {"name": "leaf"}}
         assert await fill_and_call(page, "all_of", a="x", b="4") == {"a": "x", "b": 4}
+        await open_tool(page, "anchor")
+        await choose(page, "#arguments--x", "M")
+        await call(page)
+        assert await repeated_arguments(page) == {"x": "M"}
 
 
 async def test_tuples_and_keys_that_match_a_pattern(schemas: Path) -> None:
@@ -198,9 +226,13 @@ async def test_schemas_that_allow_everything_nothing_or_make_no_sense(schemas: P
             "anything": {"a": [1]},
             "empty": 2,
         }
-        for name in ("lost_reference", "loop", "true", "no_schema", "wrong", "endless"):
+        for name in (
+            *("lost_reference", "loop", "true", "no_schema", "wrong", "endless"),
+            *("required_true", "wrong_groups"),
+        ):
             await open_tool(page, name)
             await call(page)
+        assert await fill_and_call(page, "required_true", a="b") == {"a": "b"}
         assert await fill_and_call(page, "__proto__", __proto__="p", constructor="c") == {
             "__proto__": "p",
             "constructor": "c",

@@ -79,6 +79,46 @@ async def test_html_scripts_and_invisible_characters_are_shown_as_text(tmp_path:
         assert await page.says("document.title") == "Dovetail inspector"
 
 
+QUESTIONS: dict[str, Any] = {
+    "form": {
+        "message": EVIL,
+        "requestedSchema": object_of(
+            [EVIL],
+            **{EVIL: {"type": "string", "title": EVIL, "description": EVIL, "default": EVIL}},
+        ),
+    },
+    "url": {"mode": "url", "message": EVIL, "url": LINK, "elicitationId": "1"},
+    "sampling": {
+        "messages": [{"role": "user", "content": {"type": "text", "text": EVIL}}],
+        "systemPrompt": EVIL,
+        "maxTokens": 5,
+    },
+}
+
+
+async def test_hostile_questions_are_shown_as_text(tmp_path: Path) -> None:
+    asked = []
+    for name, params in QUESTIONS.items():
+        method = "sampling/createMessage" if name == "sampling" else "elicitation/create"
+        asked.append({"id": f"ask-{name}", "method": method, "params": params})
+    server = write_server(tmp_path, [tool("ask")], {"ask": {"content": [], "before": asked}})
+    async with inspected(server, folder=tmp_path) as page:
+        await open_tool(page, "ask")
+        await page.click("button.primary[data-key=c]")
+        await page.until("document.querySelectorAll('.card').length === 2")
+        await page.fill(".wire input[type=search]", "id:ask-url error to:server")
+        refused = "document.querySelectorAll('.wire .row').length === 1"
+        assert await page.until(refused), "the client refuses a URL that is not http or https"
+        assert await page.until(
+            "[...document.querySelectorAll('.card')].every((one) => "
+            "one.innerText.includes('<b>bold</b>') && one.innerText.includes('U+202E'))"
+        )
+        assert await page.says(FOREIGN) == 0
+        assert await page.says("document.querySelectorAll('.card a').length") == 0
+        assert await page.says("document.title") == "Dovetail inspector"
+        assert await page.axe() == []
+
+
 NAMELESS: dict[str, Any] = {
     "resources/list": {"resources": [{}, {"uri": 5}, None, {"uri": "x://y", "name": {}}]},
     "resources/templates/list": {"resourceTemplates": [{}, {"uriTemplate": []}]},

@@ -26,6 +26,7 @@ async def test_a_tool_is_found_filled_in_and_called(tmp_path: Path) -> None:
 
         await page.press("Control+k")
         await page.until("document.querySelector('dialog[open] input')?.matches(':focus')")
+        assert await page.axe() == []
         await page.type("say")
         await page.press("Enter")
         assert await page.until(has("say", ".middle h2"))
@@ -51,6 +52,17 @@ async def test_messages_are_reached_and_sent_again(tmp_path: Path) -> None:
         await wait_for_result(page, before)
         await page.press("e")
         await page.until("document.querySelector('.editor')")
+        await page.says("document.querySelector('.editor input').focus()")
+        await page.fill(".editor input", "ping")
+        await page.press("Control+Enter")
+        await page.until("document.querySelector('.editor') === null")
+        await page.says("document.querySelector('#wire').focus()")
+        await page.says("document.querySelector('[aria-label=\"Close the message\"]').focus()")
+        await page.press("Enter")
+        assert await page.until("document.querySelector('.detail') === null")
+        assert await page.says(f"{FOCUS}.id") == "wire"
+        last = "import('/static/store.js').then((one) => one.lastCall.value.method)"
+        assert await page.until(last) == "ping"
 
 
 async def test_panels_help_and_filter(tmp_path: Path) -> None:
@@ -65,10 +77,18 @@ async def test_panels_help_and_filter(tmp_path: Path) -> None:
         assert await page.until(
             "document.querySelector('[aria-current]').innerText.includes('Tools')"
         )
+        for modifier, key in (("modifierAltGraph", "]"), ("altKey", "[")):
+            await page.says(
+                "document.body.dispatchEvent(new KeyboardEvent('keydown',"
+                f" {{ key: '{key}', {modifier}: true, bubbles: true }}))"
+            )
+            is_tools = "document.querySelector('[aria-current]').innerText.includes('Tools')"
+            assert await page.until(f"{is_tools} === {'true' if key == '[' else 'false'}")
         await page.until("document.querySelector('#tools')")
         await page.says("document.querySelector('#tools').focus()")
         await page.press("?")
         assert await page.until(has("previous panel", "dialog[open]"))
+        assert await page.axe() == []
         await page.press("Escape")
         assert await page.until("document.querySelector('dialog') === null")
         assert await page.until(f"{FOCUS}.id") == "tools"

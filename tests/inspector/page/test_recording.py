@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.mcplog import McplogWriter
-from dovetail.ports import HttpExchange
+from dovetail.ports import HttpExchange, LostMessage
 
 from .actions import has, open_panel
 from .harness import inspected
@@ -109,3 +109,28 @@ async def test_the_lists_and_the_timeline_of_a_recording_are_shown(tmp_path: Pat
         await page.press("Control+k")
         assert await page.until(has("subtract", "dialog"))
         await page.press("Escape")
+
+
+async def test_a_lost_message_is_a_row_of_the_wire(tmp_path: Path) -> None:
+    path = tmp_path / "lost.mcplog"
+    with McplogWriter(path, "https://example.com/mcp", started=1_700_000_000.0) as writer:
+        writer.message("to_server", CALL, 1_700_000_001.0)
+        for direction, reason, id, data in (
+            ("to_client", "the message is too long, so it was skipped", None, b'{"big":"x'),
+            ("to_client", "HTTP 502 <b>bad</b> gateway", 7, b""),
+        ):
+            writer.lost(
+                LostMessage(
+                    direction=direction, reason=reason, id=id, data=data, at=1_700_000_002.0
+                )
+            )
+    async with inspected(path, folder=tmp_path) as page:
+        assert await page.until(f"{ROWS}.length === 3")
+        await page.fill(".wire input[type=search]", "gateway error")
+        assert await page.until(f"{ROWS}.length === 1")
+        await page.click(".wire .row")
+        assert await page.until(has("Lost: HTTP 502 <b>bad</b> gateway", ".detail"))
+        await page.fill(".wire input[type=search]", "skipped")
+        assert await page.until(f"{ROWS}.length === 1")
+        await page.click(".wire .row")
+        assert await page.until(has('{"big":"x', ".detail"))

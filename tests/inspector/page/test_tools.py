@@ -61,6 +61,22 @@ if __name__ == "__main__":
 '''
 
 
+async def test_instructions_and_icons_of_the_server_are_shown(tmp_path: Path) -> None:
+    pixel = f"data:image/png;base64,{PIXEL}"
+    icons = [{"src": "https://e.example/i.png"}, {"src": "data:text/html,x"}, {"src": pixel}, 5]
+    tools = [tool("drawn", icons=icons), tool("plain", icons={"src": pixel})]
+    path = write_server(tmp_path, tools)
+    said = '"instructions": "Use <b>it</b>", "serverInfo"'
+    path.write_text(path.read_text().replace('"serverInfo"', said))
+    async with inspected(path, folder=tmp_path) as page:
+        await open_tool(page, "drawn")
+        assert await page.until("document.querySelector('.item-head img')?.src") == pixel
+        await page.click(".middle summary", text="Instructions of the server")
+        assert await page.until(has("Use <b>it</b>", ".middle details[open]"))
+        await open_tool(page, "plain")
+        assert await page.says("document.querySelector('.item-head img') === null")
+
+
 async def test_every_kind_of_content_is_shown(tmp_path: Path) -> None:
     server = write_server(tmp_path, [tool(name) for name in RESULTS], RESULTS)
     async with inspected(server, folder=tmp_path) as page:
@@ -104,14 +120,31 @@ async def test_a_reload_loses_neither_the_form_nor_the_result(tmp_path: Path) ->
     async with inspected(server, folder=tmp_path) as page:
         await open_tool(page, "say")
         await page.fill("#arguments--text", "kept")
+        await page.says("document.querySelector('.options').open = true")
+        await page.fill("#timeout", "soon")
+        assert await page.until(has("The timeout must be a number of seconds above 0."))
+        assert await page.says("document.querySelector('[data-key=c]').disabled")
+        await page.fill("#timeout", "7.5")
+        await page.fill("#meta", '{"a": 1}')
         await call(page)
         messages = await page.says("document.querySelectorAll('.wire .row').length")
         await page.command("Page.reload")
         assert await page.until("document.querySelector('#arguments--text')?.value") == "kept"
+        assert await page.says("document.querySelector('#timeout').value") == "7.5"
+        assert "1" in await page.says("document.querySelector('#meta').value")
         await wait_for_result(page)
         assert await repeated_arguments(page) == {"text": "kept"}
         assert await page.until("document.querySelectorAll('.wire .row').length") >= messages
         assert await page.says("location.hash") == ""
+
+
+async def test_a_tab_of_an_earlier_command_says_what_to_do(server: Path) -> None:
+    async with inspected(server, folder=server.parent) as page:
+        await page.until("document.querySelector('.left .row')")
+        await page.says("sessionStorage.setItem('dovetail.token', 'old')")
+        await page.command("Page.reload")
+        assert await page.until(has("Open the URL that the terminal printed.", ".notice"))
+        page.console.clear()
 
 
 async def test_a_reload_keeps_the_open_panel_and_the_open_items(tmp_path: Path) -> None:

@@ -84,6 +84,31 @@ async def test_a_pinned_message_is_compared_with_another(tmp_path: Path) -> None
         for kind, text in (("gone", "one"), ("added", "two")):
             lines = f"[...document.querySelectorAll('.diff .{kind}')]"
             assert await page.until(f"{lines}.some((one) => one.innerText.includes('{text}'))")
+        await page.command("Page.reload")
+        await page.fill(".wire input[type=search]", "pinned")
+        assert await page.until(f"{ROWS}.length === 1 && {ROWS}[0].innerText.includes('●')")
+
+
+async def test_long_messages_are_compared_whole(tmp_path: Path) -> None:
+    """The difference is behind what the page shows of a message, and behind the lines that are
+    compared one by one."""
+    items = [{"type": "text", "text": "x" * 100}] * 4000
+    results = {
+        name: {"content": [*items, {"type": "text", "text": name}]} for name in ("one", "two")
+    }
+    server = write_server(tmp_path, [tool("one"), tool("two")], results)
+    async with inspected(server, folder=tmp_path) as page:
+        for name in ("one", "two"):
+            await open_tool(page, name)
+            await call(page)
+        await page.fill(".wire input[type=search]", "method:tools/call to:client")
+        await page.until(f"{ROWS}.length === 2")
+        await page.click(".wire .row")
+        await page.click(".detail button", text="Pin")
+        await page.click(".wire .row:last-child")
+        await page.click(".detail button", text="Diff with pinned")
+        assert await page.until(has("Only the first 2,000 lines are compared.", ".detail"))
+        assert not await page.says(has("No differences", ".detail"))
 
 
 async def test_the_session_is_recorded_until_that_is_stopped(tmp_path: Path) -> None:

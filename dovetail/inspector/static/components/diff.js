@@ -33,14 +33,18 @@ export function diffLines(before, after) {
 
 /** Args: `before` and `after`, two texts; `label`. */
 export function Diff({ before, after, label = "Differences" }) {
-  const rows = diffLines(before.split("\n"), after.split("\n"));
-  if (rows.every((row) => row.kind === "same")) return html`<p class="empty">No differences.</p>`;
-  return html`<div class="diff" role="group" aria-label=${label}>
-    ${rows.map(
-      ({ kind, text }) =>
-        html`<div class=${kind}>
-          <span class="diff-mark">${MARKS[kind]}</span><${Text} max=${500}>${text}<//>
-        </div>`,
-    )}
-  </div>`;
+  const [one, other] = [before.split("\n"), after.split("\n")];
+  const rows = diffLines(one, other);
+  const rest = Math.max(one.length, other.length) - MAX_LINES;
+  const isSame = rest > 0 ? before === after : rows.every((row) => row.kind === "same");
+  if (isSame) return html`<p class="empty">No differences.</p>`;
+  return html`${rest > 0 && html`<p class="hint">Only the first ${MAX_LINES.toLocaleString("en")} lines are compared. The texts have up to ${rest.toLocaleString("en")} more, and are not the same.</p>`}
+    <div class="diff" role="group" aria-label=${label}>
+      ${rows.map(
+        ({ kind, text }) =>
+          html`<div class=${kind}>
+            <span class="diff-mark">${MARKS[kind]}</span><${Text} max=${500}>${text}<//>
+          </div>`,
+      )}
+    </div>`;
 }

@@ -162,8 +162,7 @@ function NullControl({ id, value, set }) {
 
 function UnionControl({ schema, root, value, set, id, name, required, depth, what }) {
   const [chosen, choose] = useState(null);
-  const fitting = chooseVariant(what.variants, root, value);
-  const index = chosen ?? fitting;
+  const index = chooseVariant(what.variants, root, value, chosen);
   const variant = what.variants[index];
   const pick = (event) => {
     choose(Number(event.target.value));

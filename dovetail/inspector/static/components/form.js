@@ -19,6 +19,11 @@ export function Form({ schema, value, set, id, title = "Arguments" }) {
     ["Form", false],
     ["JSON", true],
   ];
+  const [filled, setFilled] = useState(0); // how often the whole value was replaced
+  const replace = (next) => {
+    set(next);
+    setFilled(filled + 1);
+  };
   const isLocked = value instanceof Draft;
   return html`<section class="form" aria-labelledby=${`${id}-title`}>
     <div class="bar">
@@ -35,10 +40,10 @@ export function Form({ schema, value, set, id, title = "Arguments" }) {
         )}
       </span>
       <span class="grow"></span>
-      <button class="quiet" onClick=${() => set(example(schema, schema))}>
+      <button class="quiet" onClick=${() => replace(example(schema, schema))}>
         Fill in an example
       </button>
-      <button class="quiet" onClick=${() => set(undefined)}>Clear</button>
+      <button class="quiet" onClick=${() => replace(undefined)}>Clear</button>
     </div>
     ${
       asJson
@@ -49,6 +54,7 @@ export function Form({ schema, value, set, id, title = "Arguments" }) {
             set=${set}
             rows=${8} />`
         : html`<${Field}
+            key=${filled}
             id=${id}
             root=${schema}
             schema=${schema}

@@ -2,7 +2,14 @@
 import { classes, html, useState } from "../html.js";
 import { Field } from "./fields.js";
 import { Draft } from "./json_text.js";
-import { properties, requiredConstants, schemaOfKey, startValue } from "./schema.js";
+import {
+  list,
+  patterns,
+  properties,
+  requiredConstants,
+  schemaOfKey,
+  startValue,
+} from "./schema.js";
 import { visible } from "./text.js";
 
 const SHOWN = 60; // properties or items, before a button shows more
@@ -38,7 +45,7 @@ export function ObjectControl({ schema, root, value, set, id, name, required, de
   if (!isOpen) return html`<${Closed} ...${{ what, set, schema, root, name }} />`;
   const map = value instanceof Map ? value : new Map();
   const known = properties(flat);
-  const needed = new Set(flat.get("required") ?? []);
+  const needed = new Set(list(flat.get("required")));
   const change = (key, one) => {
     const next = new Map(value instanceof Map ? value : requiredConstants(flat, root));
     if (one === undefined) next.delete(key);
@@ -99,7 +106,7 @@ export function ObjectControl({ schema, root, value, set, id, name, required, de
 function AddKey({ flat, map, id, add }) {
   const [key, setKey] = useState("");
   const allowed = schemaOfKey(flat, key) !== undefined;
-  const patterns = [...(flat.get("patternProperties") ?? new Map()).keys()];
+  const known = [...patterns(flat).keys()];
   const submit = (event) => {
     event.preventDefault();
     if (!allowed || map.has(key)) return;
@@ -112,7 +119,7 @@ function AddKey({ flat, map, id, add }) {
       aria-label="Name of a new field"
       id=${`${id}-new`}
       autocomplete="off"
-      placeholder=${visible(patterns.length ? `name like ${patterns.join(" or ")}` : "name of another field")}
+      placeholder=${visible(known.length ? `name like ${known.join(" or ")}` : "name of another field")}
       value=${key}
       onInput=${(event) => setKey(event.target.value)} />
     <button disabled=${!allowed || map.has(key)}>Add field</button>

@@ -227,6 +227,18 @@ export function CallResult({ call, onCancel, show: Shown = Content }) {
 /** What needs a server: it is left out if the page shows a recording. */
 export const WithServer = ({ children }) => (isRecording.value ? null : children);
 
+const ICON = /^data:image\/(png|jpeg|gif|webp|svg\+xml);base64,[\w+/]+=*$/;
+const MAX_ICON_CHARS = 100000;
+
+/** The first icon that the item contains. Icons at a URL are not loaded, because the page asks no other host. */
+export function Icon({ item: { icons } }) {
+  const sources = (Array.isArray(icons) ? icons : []).map((one) => one?.get?.("src"));
+  const isShown = (one) =>
+    typeof one === "string" && one.length <= MAX_ICON_CHARS && ICON.test(one);
+  const src = sources.find(isShown);
+  return src && html`<img src=${src} alt="" width="20" height="20" />`;
+}
+
 /** An item of a list, as the server sent it. */
 export const Definition = ({ item }) =>
   html`<details class="options" open=${isRecording.value}>

@@ -2,6 +2,8 @@
 import { isSame, print } from "./json_text.js";
 
 const MAX_EXAMPLE_DEPTH = 6;
+const MAX_EXAMPLE_VALUES = 1000;
+const MAX_EXAMPLE_CHARS = 1000;
 const HINTS = {
   object: ["properties", "patternProperties", "additionalProperties", "required", "minProperties"],
   array: ["items", "prefixItems", "minItems", "maxItems", "uniqueItems"],
@@ -20,9 +22,21 @@ const SAMPLES = {
 };
 
 const isObject = (value) => value instanceof Map;
-const list = (value) => (Array.isArray(value) ? value : []);
-export const properties = (schema) =>
-  isObject(schema.get("properties")) ? schema.get("properties") : new Map();
+export const list = (value) => (Array.isArray(value) ? value : []);
+const object = (value) => (isObject(value) ? value : new Map());
+export const properties = (schema) => object(schema.get("properties"));
+export const patterns = (schema) => object(schema.get("patternProperties"));
+
+/** Return the schema with this `$anchor`, or undefined. */
+function findAnchor(root, name) {
+  const found = [root]; // grows while it is read
+  for (const one of found) {
+    if (isObject(one) && [one.get("$anchor"), one.get("$dynamicAnchor")].includes(name)) return one;
+    if (isObject(one)) found.push(...one.values());
+    else found.push(...list(one));
+  }
+  return undefined;
+}
 
 /** Return what a reference points to in the document, or undefined. */
 function lookUp(root, reference) {
@@ -33,7 +47,7 @@ function lookUp(root, reference) {
   } catch {
     return undefined;
   }
-  if (path !== "" && !path.startsWith("/")) return undefined;
+  if (path !== "" && !path.startsWith("/")) return findAnchor(root, path);
   const keys = path.split("/").slice(1);
   return keys.reduce((found, key) => {
     const name = key.replaceAll("~1", "/").replaceAll("~0", "~");
@@ -51,8 +65,8 @@ const JOINS = {
     return both.length === 1 ? both[0] : both.length ? both : other;
   },
   properties: (one, other) => {
-    const joined = new Map(one);
-    for (const [key, schema] of other)
+    const joined = new Map(object(one));
+    for (const [key, schema] of object(other))
       joined.set(key, joined.has(key) ? new Map([["allOf", [joined.get(key), schema]]]) : schema);
     return joined;
   },
@@ -194,9 +208,10 @@ function fit(variant, root, value) {
   return score;
 }
 
-/** Return the index of the variant that fits a value best. */
-export function chooseVariant(variants, root, value) {
-  if (value === undefined) return 0;
+/** Return the index of the chosen variant, if the value allows it; otherwise of the one that fits best. */
+export function chooseVariant(variants, root, value, chosen) {
+  if (value === undefined) return chosen ?? 0;
+  if (chosen !== null && fit(variants[chosen], root, value) >= 0) return chosen;
   const scores = variants.map((variant) => fit(variant, root, value));
   return scores.indexOf(Math.max(...scores));
 }
@@ -221,7 +236,7 @@ export function requiredConstants(flat, root) {
 
 /** Return the schema of a key that is not in `properties`, or undefined if it is not allowed. */
 export function schemaOfKey(flat, key) {
-  for (const [pattern, schema] of flat.get("patternProperties") ?? []) {
+  for (const [pattern, schema] of patterns(flat)) {
     try {
       if (new RegExp(pattern, "u").test(key)) return schema;
     } catch {
@@ -232,28 +247,34 @@ export function schemaOfKey(flat, key) {
   return rest === false ? undefined : (rest ?? true);
 }
 
-/** Return a value that the schema probably allows. */
-export function example(schema, root, depth = 0) {
+/**
+ * Return a value that the schema probably allows. `budget.left` is the number of values that may
+ * still be made: a schema that needs itself twice would need more and more of them.
+ */
+export function example(schema, root, depth = 0, budget = { left: MAX_EXAMPLE_VALUES }) {
+  if ((budget.left -= 1) < 0) return null;
   const { kind, schema: flat, options, variants, nullable } = describe(schema, root);
   if (list(flat.get("examples")).length) return flat.get("examples")[0];
   if (flat.has("default")) return flat.get("default");
   if (nullable && depth > MAX_EXAMPLE_DEPTH) return null;
   const makers = {
     enum: () => options[0],
-    union: () => example(variants[0], root, depth + 1),
+    union: () => example(variants[0], root, depth + 1, budget),
     boolean: () => true,
     integer: () => flat.get("minimum") ?? 1,
     number: () => flat.get("minimum") ?? 1,
-    string: () =>
-      SAMPLES[flat.get("format")] ?? "text".padEnd(Number(flat.get("minLength") ?? 0), "x"),
-    array: () => exampleItems(flat, root, depth),
-    object: () => exampleObject(flat, root, depth),
+    string: () => SAMPLES[flat.get("format")] ?? exampleText(flat.get("minLength")),
+    array: () => exampleItems(flat, root, depth, budget),
+    object: () => exampleObject(flat, root, depth, budget),
     any: () => "text",
   };
   return makers[kind]?.() ?? null;
 }
 
-function exampleItems(flat, root, depth) {
+const exampleText = (length) =>
+  "text".padEnd(Math.min(Number(length ?? 0), MAX_EXAMPLE_CHARS) || 0, "x");
+
+function exampleItems(flat, root, depth, budget) {
   const first = list(flat.get("prefixItems"));
   const items = flat.get("items") ?? true;
   const count = Math.max(
@@ -262,14 +283,16 @@ function exampleItems(flat, root, depth) {
     depth < 3 && items ? 1 : 0,
   );
   return Array.from({ length: Math.min(count, 100) }, (_, index) =>
-    example(first[index] ?? items, root, depth + 1),
+    example(first[index] ?? items, root, depth + 1, budget),
   );
 }
 
-function exampleObject(flat, root, depth) {
+function exampleObject(flat, root, depth, budget) {
   const required = list(flat.get("required"));
   const entries = [...properties(flat)].filter(
     ([key, one]) => one !== false && (required.includes(key) ? depth < 60 : depth < 2),
   );
-  return new Map(entries.slice(0, 200).map(([key, one]) => [key, example(one, root, depth + 1)]));
+  return new Map(
+    entries.slice(0, 200).map(([key, one]) => [key, example(one, root, depth + 1, budget)]),
+  );
 }

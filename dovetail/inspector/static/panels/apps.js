@@ -32,6 +32,7 @@ const uriOf = (tool) => {
   const uri = ui instanceof Map ? ui.get("resourceUri") : tool._meta?.get?.("ui/resourceUri");
   return typeof uri === "string" && uri.startsWith("ui://") ? uri : null;
 };
+const draftOf = (name) => (Object.hasOwn(drafts.value, name) ? drafts.value[name] : undefined);
 const tools = () => (lists.value.tools ?? []).filter(uriOf);
 
 // messages
@@ -63,7 +64,7 @@ addEventListener("message", async ({ source, origin, data }) => {
 
 async function show(tool, again) {
   const given = JSON.stringify({ ...context.value, theme: theme.value });
-  const fields = { tool: tool.name, arguments: print(drafts.value[tool.name] ?? new Map()) };
+  const fields = { tool: tool.name, arguments: print(draftOf(tool.name) ?? new Map()) };
   const found = await run("app_open", { ...fields, context: given, again });
   if (found) view.value = { ...found, tool: tool.name };
 }
@@ -237,7 +238,7 @@ export function Main() {
       </p>
     </article>`;
   const shown = view.value?.tool === tool.name ? view.value : null;
-  const draft = findDraft(drafts.value[tool.name]);
+  const draft = findDraft(draftOf(tool.name));
   const isOff = Boolean(draft) || state.value.status !== "open";
   return html`<article class="item" key=${tool.name}>
     <header class="item-head">
@@ -250,7 +251,7 @@ export function Main() {
     <${Form}
       id="app-arguments"
       schema=${tool.inputSchema ?? true}
-      value=${drafts.value[tool.name]}
+      value=${draftOf(tool.name)}
       set=${(value) => (drafts.value = { ...drafts.value, [tool.name]: value })} />
     <div class="bar">
       <button class="primary" data-key="c" disabled=${isOff} onClick=${() => show(tool, false)}>

@@ -22,7 +22,7 @@ function group(findings) {
   return [...groups];
 }
 
-function Ignore({ finding, close }) {
+function Ignore({ finding, id, close }) {
   const [reason, setReason] = useState("");
   const { kind, name } = finding.where;
   const send = async (tool) => {
@@ -34,7 +34,6 @@ function Ignore({ finding, close }) {
       await check();
     }
   };
-  const id = `reason-${finding.rule}-${kind}-${name ?? ""}`;
   return html`<div class="actions">
     <label class="sr" for=${id}>Reason</label>
     <input
@@ -49,7 +48,7 @@ function Ignore({ finding, close }) {
   </div>`;
 }
 
-function Finding({ finding }) {
+function Finding({ finding, id }) {
   const [isOpen, setOpen] = useState(false);
   return html`<li>
     <div class="meta-line">
@@ -68,7 +67,7 @@ function Finding({ finding }) {
       }
     </div>
     <p class="field-note">${finding.why} ${finding.fix}</p>
-    ${isOpen && html`<${Ignore} finding=${finding} close=${() => setOpen(false)} />`}
+    ${isOpen && html`<${Ignore} finding=${finding} id=${id} close=${() => setOpen(false)} />`}
   </li>`;
 }
 
@@ -87,7 +86,7 @@ function Group({ findings }) {
       ${name && html`<span class="hint">${kind}</span>`}
     </h3>
     <ul class="plain">
-      ${findings.map((one) => html`<${Finding} key=${one.rule + one.where.path} finding=${one} />`)}
+      ${findings.map((one, at) => html`<${Finding} key=${`${one.rule} ${one.where.path} ${at}`} finding=${one} id=${`reason-${kind}-${name ?? ""}-${at}`} />`)}
     </ul>
   </section>`;
 }

@@ -7,15 +7,22 @@ const LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "aler
 const MAX_SHOWN = 500;
 const MAX_KEPT = 20000;
 
-const entries = signal([]);
+let entries = [];
+const version = signal(0); // changes with the entries
 const filter = signal("");
 const lowest = signal("debug");
 
 function add(entry) {
-  const kept =
-    entries.value.length >= MAX_KEPT ? entries.value.slice(-MAX_KEPT / 2) : entries.value;
-  entries.value = [...kept, entry];
+  if (entries.length >= MAX_KEPT) entries = entries.slice(-MAX_KEPT / 2);
+  entries.push(entry);
+  version.value += 1;
 }
+
+function clear() {
+  entries = [];
+  version.value += 1;
+}
+
 on("stderr", ({ n, at, text }) => add({ n, at, level: "", source: "stderr", text }));
 on("log", ({ n, at, level, logger, data }) =>
   add({ n, at, level, source: logger ?? "log", text: unquote(data) }),
@@ -38,7 +45,7 @@ function shown() {
   const matches = (one) =>
     (!one.level || LEVELS.indexOf(one.level) >= least) &&
     (!words || `${one.level} ${one.source} ${one.text}`.toLowerCase().includes(words));
-  return entries.value.filter(matches).sort((one, other) => one.n - other.n);
+  return entries.filter(matches).sort((one, other) => one.n - other.n);
 }
 
 function Level({ id, label, value, set, disabled = false }) {
@@ -53,6 +60,7 @@ function Level({ id, label, value, set, disabled = false }) {
 }
 
 export function Main() {
+  version.value; // renders again when entries change
   const found = shown();
   const rows = found.slice(-MAX_SHOWN);
   return html`<article class="item">
@@ -73,7 +81,7 @@ export function Main() {
         value=${lowest.value}
         set=${(level) => (lowest.value = level)} />
       <span class="grow"></span>
-      <button class="quiet" onClick=${() => (entries.value = [])}>Clear</button>
+      <button class="quiet" onClick=${clear}>Clear</button>
     </header>
     <input
       type="search"
@@ -81,7 +89,7 @@ export function Main() {
       placeholder="Search"
       value=${filter.value}
       onInput=${(event) => (filter.value = event.target.value)} />
-    ${!found.length && html`<p class="empty">${entries.value.length ? "Nothing matches." : "Nothing yet: stderr and log messages of the server appear here."}</p>`}
+    ${!found.length && html`<p class="empty">${entries.length ? "Nothing matches." : "Nothing yet: stderr and log messages of the server appear here."}</p>`}
     ${found.length > rows.length && html`<p class="hint">The last ${rows.length} of ${found.length.toLocaleString("en")}</p>`}
     <ul class="plain" aria-label="Log entries">
       ${rows.map(

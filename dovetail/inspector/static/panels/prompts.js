@@ -14,7 +14,7 @@ import {
 import { CompletedFields, filled, makeDrafts } from "../components/completion.js";
 import { JsonBlock, tryParse } from "../components/json.js";
 import { text } from "../components/json_text.js";
-import { Block, CallResult, Definition, WithServer } from "../components/result.js";
+import { Block, CallResult, Definition, Icon, WithServer } from "../components/result.js";
 import { Copy, Text, visible } from "../components/text.js";
 import { VirtualList } from "../components/virtual_list.js";
 
@@ -121,6 +121,7 @@ function Prompt({ prompt }) {
   );
   return html`<article class="item">
     <header class="item-head">
+      <${Icon} item=${prompt} />
       <h2>
         <code><${Text} max=${300}>${labelOf("prompts", prompt)}<//></code>
       </h2>

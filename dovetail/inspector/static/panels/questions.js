@@ -1,8 +1,9 @@
 /** Questions of the server: open ones are cards above every panel, never a dialog in front of it. */
-import { html, useState } from "../html.js";
+import { html, useRef, useState } from "../html.js";
+import { useFocusReturn } from "../keys.js";
 import { answered, questions, run, snapshot } from "../store.js";
 import { Form } from "../components/form.js";
-import { Json, tryParse } from "../components/json.js";
+import { tryParse } from "../components/json.js";
 import { findDraft, print } from "../components/json_text.js";
 import { Block } from "../components/result.js";
 import { Link, Text } from "../components/text.js";
@@ -51,17 +52,35 @@ function SamplingBody({ params, id, value, set }) {
 }
 
 function RootsBody() {
-  const roots = snapshot.value.roots ?? [];
-  return html`<p class="description">
-      The answer is the folders that are set: ${roots.length ? "" : "none."}
-    </p>
-    <${Json}
-      value=${roots.map((one) => (typeof one === "string" ? one : (one.uri ?? one.path)))} />`;
+  return html`<p class="description">The answer is the folders that are ticked.</p>
+    <${Roots} />`;
+}
+
+/** The folders of `--root`: the server gets those that are ticked. */
+function Roots() {
+  const { roots = [], allowed_roots: allowed = [] } = snapshot.value;
+  if (!allowed.length)
+    return html`<p class="empty">None. Start the command with <code>--root DIR</code>.</p>`;
+  const toggle = (root) =>
+    run("set_roots", { roots: allowed.filter((one) => roots.includes(one) !== (one === root)) });
+  return html`<ul class="plain" aria-label="Folders">
+    ${allowed.map(
+      (root) =>
+        html`<li key=${root}>
+          <label>
+            <input type="checkbox" checked=${roots.includes(root)} onChange=${() => toggle(root)} />
+            <code><${Text}>${root}<//></code>
+          </label>
+        </li>`,
+    )}
+  </ul>`;
 }
 
 const BODIES = { form: FormBody, url: UrlBody, sampling: SamplingBody, roots: RootsBody };
 
 function Card({ question }) {
+  const box = useRef(null);
+  useFocusReturn(box);
   const [value, set] = useState(undefined);
   const [always, setAlways] = useState(false);
   const id = question.question;
@@ -75,7 +94,7 @@ function Card({ question }) {
     if (action === "accept" && question.form === "sampling" && value) fields.content = print(value);
     run("answer", fields);
   };
-  return html`<section class="card" aria-labelledby=${`q${id}-head`}>
+  return html`<section class="card" ref=${box} aria-labelledby=${`q${id}-head`}>
     <h2 id=${`q${id}-head`}>${TITLES[question.form]}</h2>
     <${Body} params=${params} id=${id} value=${value} set=${set} />
     <div class="actions">
@@ -106,13 +125,15 @@ export function Main() {
   return html`<article class="item">
     <header class="item-head"><h2>Questions</h2></header>
     ${!questions.value.length && html`<p class="empty">No question is open. Questions of the server appear here, above every panel.</p>`}
+    <h3>Folders for the server</h3>
+    <${Roots} />
     <h3>Always answered</h3>
     ${!rules.length && html`<p class="empty">None. Tick "Always answer this way" on a question.</p>`}
     <ul class="plain">
       ${rules.map(
         (rule) =>
           html`<li>
-            <span class="tag">${rule.form}</span> <strong>${rule.action}</strong>
+            <span class="tag">${rule.form}</span> <strong>${rule.action}</strong>${" "}
             <${Text} max=${200}>${rule.message ?? ""}<//>
             <button class="quiet" onClick=${() => run("forget_answer", { key: rule.key })}>
               Forget
@@ -126,7 +147,7 @@ export function Main() {
       ${answered.value.slice(-100).map((one) => {
         const params = tryParse(one.params) ?? new Map();
         return html`<li>
-          <span class="tag">${one.form}</span> <strong>${one.how}</strong>
+          <span class="tag">${one.form}</span> <strong>${one.how}</strong>${" "}
           <${Text} max=${200}>${params.get?.("message") ?? ""}<//>
         </li>`;
       })}

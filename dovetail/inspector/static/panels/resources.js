@@ -8,6 +8,7 @@ import {
   CallResult,
   Definition,
   formatBytes,
+  Icon,
   ResourceContents,
   WithServer,
 } from "../components/result.js";
@@ -138,6 +139,7 @@ function Reading({ uri }) {
 function Head({ uri, label = uri, item }) {
   const rest = item.title ?? item.name;
   return html`<header class="item-head">
+      <${Icon} item=${item} />
       <h2>
         <code><${Text} max=${300}>${label}<//></code>
       </h2>

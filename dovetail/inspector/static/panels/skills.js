@@ -74,7 +74,7 @@ function FileRow({ skill, file, isChosen, choose }) {
     </td>
     <td class="number">${formatBytes(file.size)}</td>
     <td>
-      <code><${Text} max=${20}>${file.digest}<//></code>
+      <code><${Text} max=${100}>${file.digest}<//></code>
     </td>
     <td><span class=${`tag ${tone}`}>${words}</span></td>
     <td>
@@ -153,7 +153,7 @@ function Skill({ skill }) {
       skill.fingerprint &&
       html`<p class="meta-line">
         <span class="hint">Fingerprint</span>
-        <code><${Text} max=${20}>${skill.fingerprint}<//></code>
+        <code><${Text} max=${100}>${skill.fingerprint}<//></code>
         <${Copy} text=${skill.fingerprint} label="Copy fingerprint" />
       </p>`
     }

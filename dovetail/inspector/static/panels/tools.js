@@ -11,11 +11,12 @@ import {
   run,
   selection,
   snapshot,
+  state,
 } from "../store.js";
 import { Form } from "../components/form.js";
 import { JsonEditor, read } from "../components/json_editor.js";
 import { findDraft, print } from "../components/json_text.js";
-import { CallResult, Definition, WithServer } from "../components/result.js";
+import { CallResult, Definition, Icon, WithServer } from "../components/result.js";
 import { Text, visible } from "../components/text.js";
 import { VirtualList } from "../components/virtual_list.js";
 
@@ -30,7 +31,7 @@ const BADGES = [
 
 const filter = signal("");
 const drafts = signal({}); // tool -> arguments; they outlive a restart of the server, and a reload
-const options = signal({}); // tool -> {timeout, meta, task}
+const options = signal({}); // tool -> {timeout, meta, task}; kept like the drafts
 
 const own = (object, key) => (Object.hasOwn(object, key) ? object[key] : undefined);
 const nameOf = (tool) => keyOf("tools", tool);
@@ -47,6 +48,23 @@ export const draftOf = (tool) =>
 export function setDraft(tool, value) {
   drafts.value = { ...drafts.value, [tool]: value };
   keep(draftKey(tool), value === undefined ? "" : print(value));
+}
+
+const optionsKey = (tool) => `dovetail.options.${tool}`;
+const NO_TIMEOUT = "The timeout must be a number of seconds above 0.";
+const isTimeout = (text) => !text?.trim() || (Number(text) > 0 && Number.isFinite(Number(text)));
+
+function optionsOf(tool) {
+  const known = own(options.value, tool);
+  if (known) return known;
+  const { meta, ...kept } = JSON.parse(sessionStorage.getItem(optionsKey(tool)) ?? "{}");
+  return { ...kept, meta: read(meta ?? "") };
+}
+
+function setOptions(tool, chosen) {
+  options.value = { ...options.value, [tool]: chosen };
+  const meta = chosen.meta === undefined ? "" : print(chosen.meta);
+  keep(optionsKey(tool), JSON.stringify({ ...chosen, meta }));
 }
 
 /** Put names with a common prefix into a group: rows `{heading}` and `{tool, prefix}`. */
@@ -136,6 +154,7 @@ function Options({ tool, chosen, change }) {
         class="line number"
         inputmode="decimal"
         placeholder="none"
+        aria-invalid=${!isTimeout(chosen.timeout)}
         value=${chosen.timeout ?? ""}
         onInput=${(event) => change({ timeout: event.target.value })} />
       <label for="as-task">Run as a task</label>
@@ -190,7 +209,7 @@ function Save({ tool, value, disabled }) {
 
 async function call(tool, value, chosen) {
   const fields = { tool, arguments: print(value ?? new Map()) };
-  if (Number(chosen.timeout) > 0) fields.timeout = Number(chosen.timeout);
+  if (chosen.timeout?.trim()) fields.timeout = Number(chosen.timeout);
   if (chosen.task) fields.task = true;
   if (chosen.meta !== undefined) fields.meta = print(chosen.meta);
   await run("call", fields);
@@ -208,14 +227,15 @@ const lastCallOf = (tool) =>
 function Tool({ tool }) {
   const name = nameOf(tool);
   const value = draftOf(name);
-  const option = own(options.value, name) ?? {};
-  const change = (fields) =>
-    (options.value = { ...options.value, [name]: { ...option, ...fields } });
+  const option = optionsOf(name);
+  const change = (fields) => setOptions(name, { ...option, ...fields });
   const done = lastCallOf(name);
   const draft = findDraft(value) ?? findDraft(option.meta);
+  const wrong = draft?.message ?? (isTimeout(option.timeout) ? undefined : NO_TIMEOUT);
   const schema = tool.inputSchema ?? true;
   return html`<article class="item">
     <header class="item-head">
+      <${Icon} item=${tool} />
       <h2>
         <code><${Text} max=${300}>${labelOf("tools", tool)}<//></code>
       </h2>
@@ -237,7 +257,7 @@ function Tool({ tool }) {
         <button
           class="primary"
           data-key="c"
-          disabled=${Boolean(draft)}
+          disabled=${Boolean(wrong)}
           onClick=${() => call(name, value, option)}>
           Call <kbd>c</kbd>
         </button>
@@ -245,18 +265,28 @@ function Tool({ tool }) {
         <button disabled=${Boolean(draft)} onClick=${() => compare(name, value)}>
           Compare revisions
         </button>
-        ${draft && html`<span class="error">${draft.message}</span>`}
+        ${wrong && html`<span class="error">${wrong}</span>`}
       </div>
     <//>
     ${done && html`<${CallResult} call=${done} onCancel=${() => run("cancel", { call: done.call })} />`}
   </article>`;
 }
 
+/** What the server tells every model about itself. */
+function Instructions() {
+  const { instructions } = state.value;
+  if (typeof instructions !== "string" || !instructions) return null;
+  return html`<details class="options pad">
+    <summary>Instructions of the server</summary>
+    <${Text} block=${true}>${instructions}<//>
+  </details>`;
+}
+
 export function Main() {
   const tools = lists.value.tools;
   const name = current();
   const tool = tools?.find((one) => nameOf(one) === name);
-  if (tool) return html`<${Tool} key=${name} tool=${tool} />`;
+  if (tool) return html`<${Instructions} /><${Tool} key=${name} tool=${tool} />`;
   const gone = tools && name && `The server no longer has a tool named ${visible(name)}.`;
   return html`<p class="empty pad">${gone || "Choose a tool."}</p>`;
 }

@@ -1,8 +1,9 @@
 /** The wire: one line per message, always visible, and the message that is open. */
-import { classes, html, signal, useEffect, useMemo, useState } from "../html.js";
+import { classes, html, signal, useEffect, useMemo, useRef, useState } from "../html.js";
 import { post } from "../api.js";
 import { isRecording, openPanel, run, snapshot } from "../store.js";
-import { findExchanges, readFilter, rows, touch, version } from "../messages.js";
+import { useFocusReturn } from "../keys.js";
+import { findExchanges, pin, readFilter, rows, touch, version } from "../messages.js";
 import { Diff } from "../components/diff.js";
 import { JsonBlock, ProtocolMark, tryParse } from "../components/json.js";
 import { JsonEditor } from "../components/json_editor.js";
@@ -20,6 +21,8 @@ const time = (at) => {
   const date = new Date(at * 1000);
   return `${date.toLocaleTimeString("en-GB")}.${String(date.getMilliseconds()).padStart(3, "0")}`;
 };
+
+const titleOf = (row) => row.method ?? (row.kind === "lost" ? "lost message" : "reply");
 
 /** What a request is about: the name of a tool or prompt, or the URI of a resource. */
 function subject(row) {
@@ -40,7 +43,8 @@ function Line({ row }) {
       ${isOut ? "→" : "←"}<span class="sr">${isOut ? "to the server" : "to the client"}</span>
     </span>
     <span class=${classes("method", row.kind, tone)}>
-      ${row.isPinned && "● "}<${Text} max=${80}>${row.method ?? "reply"}<//>
+      ${row.isPinned && "● "}<${Text} max=${80}>${titleOf(row)}<//>
+      ${row.reason && html`<span class="kind"><${Text} max=${80}>${row.reason}<//></span>`}
       ${about && html`<span class="kind"><${Text} max=${80}>${about}<//></span>`}
       ${row.kind === "reply" && html`<span class="kind">${row.isError ? "error" : "reply"}</span>`}
     </span>
@@ -133,12 +137,30 @@ function Message({ title, row }) {
     ${row.more && whole === null && html`<button class="more" onClick=${more}>Show the whole message (${formatBytes(row.bytes)})</button>`}`;
 }
 
-const pretty = (row) => {
-  const value = tryParse(row.text);
-  return value === undefined ? row.text : print(value, 2);
-};
+async function prettyText(row) {
+  const text = await wholeText(row);
+  const value = tryParse(text);
+  return value === undefined ? text : print(value, 2);
+}
+
+function MessageDiff({ before, after }) {
+  const [found, setFound] = useState({});
+  useEffect(() => {
+    let isOld = false;
+    const show = (next) => isOld || setFound(next);
+    Promise.all([before, after].map(prettyText)).then(
+      (texts) => show({ texts }),
+      (error) => show({ problem: error.message }),
+    );
+    return () => (isOld = true);
+  }, [before.n, after.n]);
+  if (found.problem) return html`<p class="error">${found.problem}</p>`;
+  return found.texts && html`<${Diff} before=${found.texts[0]} after=${found.texts[1]} />`;
+}
 
 function Detail({ row }) {
+  const box = useRef(null);
+  useFocusReturn(box);
   const [mode, setMode] = useState("");
   const request = row.request ?? row;
   const reply = row.request ? row : row.reply;
@@ -151,10 +173,6 @@ function Detail({ row }) {
   const other = rows.find((one) => one.isPinned && one !== row);
   const again = () =>
     run("send", { method: request.method, params: print(paramsOf(request.text)) });
-  const pin = () => {
-    row.isPinned = !row.isPinned;
-    touch();
-  };
   const compare = () =>
     openPanel("compare", { method: request.method, params: print(paramsOf(request.text)) });
   const toggle = (name) => () => setMode(mode === name ? "" : name);
@@ -162,15 +180,15 @@ function Detail({ row }) {
     exports.value ??= await import("../components/export.js");
     toggle("export")();
   };
-  return html`<section class="detail" aria-label="Message">
+  return html`<section class="detail" aria-label="Message" ref=${box}>
     <div class="bar">
-      <h3><${Text} max=${80}>${row.method ?? "reply"}<//></h3>
+      <h3><${Text} max=${80}>${titleOf(row)}<//></h3>
       <span class="grow"></span>
       ${canSend && html`<button class="quiet" data-key="r" onClick=${again}>Send again <kbd>r</kbd></button>`}
       ${canSend && html`<button class="quiet" data-key="e" aria-expanded=${mode === "edit"} onClick=${toggle("edit")}>Edit and send <kbd>e</kbd></button>`}
-      <button class="quiet" aria-expanded=${mode === "export"} onClick=${openExport}>Export</button>
+      ${row.kind !== "lost" && html`<button class="quiet" aria-expanded=${mode === "export"} onClick=${openExport}>Export</button>`}
       ${canSend && html`<button class="quiet" onClick=${compare}>Compare</button>`}
-      <button class="quiet" aria-pressed=${row.isPinned} onClick=${pin}>Pin</button>
+      <button class="quiet" aria-pressed=${row.isPinned} onClick=${() => pin(row)}>Pin</button>
       ${other && html`<button class="quiet" aria-pressed=${mode === "diff"} onClick=${toggle("diff")}>Diff with pinned</button>`}
       <${Copy} text=${() => wholeText(row)} />
       <button
@@ -183,8 +201,9 @@ function Detail({ row }) {
     <div class="detail-body" tabindex="0" role="group" aria-label="Contents of the message">
       ${mode === "edit" && html`<${Editor} row=${request} close=${() => setMode("")} />`}
       ${mode === "export" && html`<${exports.value.Export} request=${request} reply=${reply} read=${wholeText} />`}
-      ${mode === "diff" && other && html`<${Diff} before=${pretty(other)} after=${pretty(row)} />`}
-      ${mode !== "diff" && html`<${Message} key=${request.n} title=${request.kind === "request" ? "Request" : "Message"} row=${request} />`}
+      ${mode === "diff" && other && html`<${MessageDiff} before=${other} after=${row} />`}
+      ${row.reason && html`<p class="error">Lost: <${Text} max=${1000}>${row.reason}<//></p>`}
+      ${mode !== "diff" && request.text && html`<${Message} key=${request.n} title=${request.kind === "request" ? "Request" : "Message"} row=${request} />`}
       ${mode !== "diff" && reply && reply !== request && html`<${Message} key=${reply.n} title="Reply" row=${reply} />`}
       ${exchanges.map((one) => html`<${HttpHead} key=${one.n} exchange=${one} />`)}
     </div>
