@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
 
 .PHONY: demo test test-all test-lowest coverage setup system assets page pictures check count conformance \
-	interop matrix fuzz bench bench-gateway bench-backend bench-inspector bench-check \
+	interop install-check matrix fuzz bench bench-gateway bench-backend bench-inspector bench-check \
 	soak clean
 
 demo: $(VENV)/.package
@@ -77,6 +77,10 @@ conformance: $(VENV)/.package
 
 interop: $(VENV)/.tools
 	$(BIN)/python -m tests.interop.run
+
+# Entries of `dovetail install` start as hosts start them, from every kind of environment.
+install-check: $(VENV)/.tools
+	$(BIN)/python -m tests.host_configs.bare_start
 
 # The gateway between each kind of server and each kind of caller, and the page in every revision.
 matrix: $(VENV)/.tools
