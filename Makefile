@@ -53,7 +53,7 @@ page: system
 # The pictures of docs/guides/develop.md, which tests of the page take.
 pictures: page $(VENV)/.tools
 	DOVETAIL_PICTURES=1 $(BIN)/python -m pytest tests/inspector/page/test_dev.py \
-		tests/inspector/page/test_compare.py
+		tests/inspector/page/test_compare.py tests/inspector/page/test_tools.py
 
 # Which lines of the package the tests run, in subprocesses too. COVERAGE_CORE=sysmon makes it faster
 # on Python 3.12 and later.

@@ -22,6 +22,8 @@ from urllib.parse import urlsplit
 
 from tests.browser import Page, browser
 
+from .pictures import keep_pictures
+
 START_SECONDS, END_SECONDS = 30.0, 15.0
 URL_LINE = re.compile(r"Inspecting (?P<name>.+) on (?P<url>http://127\.0\.0\.1:\d+/#\S+)")
 FRAME_ORIGINS = r"""
@@ -137,6 +139,9 @@ async def inspected(
 async def assert_clean(page: Page, url: str) -> None:
     """Check that a page of the inspector at this URL left nothing to complain about. The views of
     apps, at the origin that its policy allows in frames, belong to it."""
+    await keep_pictures(
+        page, os.environ.get("PYTEST_CURRENT_TEST", "").split("::")[-1][:80].replace("/", "-")
+    )
     problems = await page.axe()
     ours = {urlsplit(url).netloc, *await page.says(FRAME_ORIGINS)}
     foreign = [one for one in await page.requests() if not _is_ours(one, ours)]

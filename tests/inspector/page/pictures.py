@@ -1,5 +1,5 @@
-"""Pictures of the page: those of the guides (`make pictures`), and those of every panel
-for a look at the whole page (`SCREENSHOTS=folder`)."""
+"""Pictures of the page: those of the guides (`make pictures`), and with `SCREENSHOTS=folder` the
+end of every test, in both schemes, to look at."""
 
 import os
 from pathlib import Path

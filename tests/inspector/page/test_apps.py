@@ -7,7 +7,6 @@ from tests.browser import Page
 
 from .actions import choose, has
 from .harness import inspected
-from .pictures import keep_pictures
 
 ROOT = Path(__file__).parents[3]
 WEATHER = ROOT / "examples" / "apps" / "server.py"
@@ -86,7 +85,6 @@ async def test_a_view_shows_a_result_calls_a_tool_and_follows_the_theme() -> Non
         await choose(page, "#app-width", "320 px")
         await view.until("innerWidth < 330")
         await choose(page, "#app-width", "Full")
-        await keep_pictures(page, "inspector-apps")
         sent = await page.says(
             "import('/static/messages.js').then(({ rows }) => rows.filter("
             "(one) => one.method === 'tools/call').length)"
@@ -128,7 +126,6 @@ async def test_a_view_that_breaks_its_policy_is_listed_and_reaches_neither_page_
             await page.until(f"{listed}?.includes('{words}')")
         await page.until(has("example.com", ".app-messages a"))
         assert await page.says("document.querySelector('.status').textContent") == "Connected"
-        await keep_pictures(page, "inspector-apps-violations")
 
 
 async def test_a_server_without_views_and_a_page_for_other_machines_say_so(server: Path) -> None:

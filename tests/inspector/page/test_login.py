@@ -11,7 +11,6 @@ from ..guarded_site import ISSUER, PASSWORD, USER, changed, guarded_site
 from ..test_login import redirect_of
 from .actions import has
 from .harness import inspected
-from .pictures import keep_pictures
 
 STEPS = "[...document.querySelectorAll('.steps > li')]"
 STATES = f"{STEPS}.map((one) => one.querySelector('.tag').textContent)"
@@ -56,7 +55,6 @@ async def test_a_login_runs_step_by_step_and_is_forgotten(tmp_path: Path) -> Non
         await page.until(LINK)
         assert await page.says(f"{LINK}.rel") == "noopener noreferrer"
         assert await page.says(f"{LINK}.querySelector('strong').textContent") in url
-        await keep_pictures(page, "inspector-login-link")
         await log_in(page)
         await page.until(f"{STATES}.every((one) => one === 'done')")
         await page.until(has(f"Saved login of {USER}"))
@@ -65,7 +63,6 @@ async def test_a_login_runs_step_by_step_and_is_forgotten(tmp_path: Path) -> Non
         await page.until(has("code_verifier", ".steps"))
         shown = await page.says("document.querySelector('.steps').innerText")
         assert "***" in shown and "RFC 6749, section 5.1" in shown
-        await keep_pictures(page, "inspector-login")
         await page.click("button", text="Forget the login")
         await page.until(has("Its tokens were revoked."))
         await page.until(has("No login is saved for this server."))
@@ -87,7 +84,6 @@ async def test_a_broken_server_shows_what_is_wrong_and_the_login_can_be_cancelle
         await page.click("button", text="Log in again")
         await page.until(has("the metadata is for another issuer, https://evil.example", ".steps"))
         assert (await page.says(STATES))[:4] == ["done", "done", "failed", "not run"]
-        await keep_pictures(page, "inspector-login-failed")
 
 
 async def test_a_server_that_is_a_process_has_no_login(server: Path) -> None:

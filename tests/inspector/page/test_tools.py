@@ -14,8 +14,10 @@ from .actions import (
     wait_for_result,
 )
 from .harness import inspected
+from .pictures import take_picture
 from .raw_server import object_of, tool, write_server
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJ"
     "RU5ErkJggg=="
@@ -75,6 +77,16 @@ async def test_instructions_and_icons_of_the_server_are_shown(tmp_path: Path) ->
         assert await page.until(has("Use <b>it</b>", ".middle details[open]"))
         await open_tool(page, "plain")
         assert await page.says("document.querySelector('.item-head img') === null")
+
+
+async def test_the_weather_of_the_example_is_a_table_with_progress(tmp_path: Path) -> None:
+    async with inspected(EXAMPLES / "weather.py", folder=tmp_path) as page:
+        await open_tool(page, "forecast")
+        await page.fill("#arguments--city", "Oslo")
+        await call(page)
+        assert await page.until(has("clear", ".result table"))
+        await page.until(has("notifications/progress", "#wire"))
+        await take_picture(page, "inspector-tools")
 
 
 async def test_every_kind_of_content_is_shown(tmp_path: Path) -> None:
