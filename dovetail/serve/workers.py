@@ -90,14 +90,14 @@ def run_workers(
     import multiprocessing.process  # noqa: F401  its import draws the key that the children share
 
     path, listening = private_socket()
-    supervisor = Supervisor(grace, passed_on)
+    supervisor = Supervisor(path, grace, passed_on)
 
     def run_hub() -> None:
         for sock in sockets:
             sock.close()
         for number in (*STOP_SIGNALS, *passed_on):
             signal.signal(number, signal.SIG_IGN)  # it runs until the last worker has ended
-        asyncio.run(_run_hub(listening, supervisor.lifeline, path, grace))
+        asyncio.run(_run_hub(listening, supervisor.lifeline, grace))
 
     def run_worker(number: int) -> None:
         listening.close()
@@ -146,8 +146,8 @@ class ChildProcess(Struct, eq=False):
 class Supervisor:
     """The parent process, which starts children, waits for signals, and stops the children."""
 
-    def __init__(self, grace: float, passed_on: Sequence[int] = ()) -> None:
-        self._grace, self._passed_on = grace, passed_on
+    def __init__(self, path: str, grace: float, passed_on: Sequence[int] = ()) -> None:
+        self._path, self._grace, self._passed_on = path, grace, passed_on
         self.lifeline, self._parent_end = os.pipe()
         self._signals = SignalWaiter(passed_on)
 
@@ -265,6 +265,7 @@ class Supervisor:
     def _watch_parent(self) -> None:
         """Make a child exit, cleanly if possible, when the parent dies."""
         os.read(self.lifeline, 1)
+        _remove(self._path)  # the parent can no longer do it
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
         time.sleep(self._grace)
         exit_now(1)
@@ -307,7 +308,7 @@ class SignalWaiter:
         self._sender.close()
 
 
-async def _run_hub(listening: socket.socket, lifeline: int, path: str, grace: float) -> None:
+async def _run_hub(listening: socket.socket, lifeline: int, grace: float) -> None:
     """Run the hub until `grace` seconds after the parent's death."""
     orphaned = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -315,7 +316,6 @@ async def _run_hub(listening: socket.socket, lifeline: int, path: str, grace: fl
     await Hub().start(listening)
     await orphaned.wait()
     loop.remove_reader(lifeline)
-    _remove(path)  # the parent can no longer do it
     await asyncio.sleep(grace)
 
 
