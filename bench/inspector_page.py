@@ -26,8 +26,8 @@ TEXT = """# Inspector benchmarks
 
 `make bench-inspector` performs these measurements and generates this page. A run alternates between Dovetail's inspector
 and the official MCP Inspector. Each load has a new process, a new browser window with an empty cache, and the same
-server: Dovetail, over stdio, with the tool `add(a, b)`. Each figure is the best of several rounds, because interference can only
-make a measurement worse. Only the ratios apply to other machines.
+server: Dovetail, over stdio, with the tool `add(a, b)`. Each figure is the best of several rounds, because interference
+can only make a measurement worse. Only the ratios apply to other machines.
 
 ## Goals
 

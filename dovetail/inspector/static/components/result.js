@@ -136,7 +136,7 @@ function Table({ records }) {
     0,
     MAX_COLUMNS,
   );
-  return html`<div class="table" tabindex="0" role="region" aria-label="Table of records">
+  return html`<div class="table" tabindex="0" role="group" aria-label="Table of records">
     <table>
       <thead>
         <tr>
