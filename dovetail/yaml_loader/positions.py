@@ -47,8 +47,8 @@ class YamlEntry(NamedTuple):
 
 
 def scan_yaml(text: str) -> YamlNode | None:
-    """Parse one YAML document, and return its value with the position of each part; None if there
-    is no document.
+    """Parse one YAML document, and return its value with the position of each part. A text without
+    a value, such as one with only comments, returns None.
 
     Args:
         text: The document, of at most `MAX_SCAN_CHARACTERS` characters.
