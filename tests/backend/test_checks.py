@@ -15,10 +15,11 @@ from dovetail.backend.redis.address import parse_address
 from dovetail.backend.redis.checks import Check, RedisFacts, check_redis
 from dovetail.backend.redis.client import RedisClient
 from tests.cli.conftest import dovetail
+from tests.ports import free_port
 from tests.system import needs_redis
 
 from .conftest import KEY, PATIENT
-from .redis_server import RedisServer, free_port, redis_server
+from .redis_server import RedisServer, redis_server
 
 pytestmark = needs_redis
 URL = "redis://127.0.0.1:1/0"

@@ -18,9 +18,10 @@ from dovetail.backend.redis.address import parse_address
 from dovetail.backend.redis.client import MAX_CONNECTIONS, RedisClient
 from dovetail.backend.redis.scripts import CHANGE_ROW
 from dovetail.errors import BackendAway, Overloaded
+from tests.ports import free_port
 from tests.system import needs_redis, needs_sentinel
 
-from .redis_server import RedisServer, free_port, redis_server
+from .redis_server import RedisServer, redis_server
 
 pytestmark = needs_redis
 PATIENT = 20.0

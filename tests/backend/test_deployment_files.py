@@ -18,11 +18,12 @@ from ruamel.yaml import YAML
 
 from dovetail import Client
 from tests.cli.conftest import dovetail, environment
+from tests.ports import free_port
 from tests.replicas.round_robin import round_robin
 from tests.system import needs_redis
 
 from .conftest import KEY
-from .redis_server import RedisServer, free_port, redis_server
+from .redis_server import RedisServer, redis_server
 
 pytestmark = needs_redis
 ROOT = Path(__file__).parents[2]

@@ -31,11 +31,12 @@ from tests.gateway.serving import (
     post,
     recorded,
 )
+from tests.ports import free_port
 from tests.system import needs_redis
 
 from .conftest import KEY, PATIENT, MakeBackend
 from .gateways import Replica, gateway_replica, gateway_replicas
-from .redis_server import RedisServer, free_port
+from .redis_server import RedisServer
 
 pytestmark = needs_redis
 ROOT = Path(__file__).parents[2]

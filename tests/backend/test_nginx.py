@@ -17,10 +17,11 @@ import pytest
 
 from dovetail import Client
 from tests.cli.conftest import environment
+from tests.ports import free_port
 from tests.system import needs_redis
 
 from .conftest import KEY
-from .redis_server import RedisServer, free_port
+from .redis_server import RedisServer
 from .test_deployment_files import FOLDER, SECONDS
 
 NGINX = shutil.which("nginx")

@@ -15,10 +15,11 @@ from dovetail import Client, Gateway, Limits, Server
 from dovetail.backend import Backend
 from dovetail.errors import BackendAway
 from tests.cli.conftest import dovetail, environment
+from tests.ports import free_port
 from tests.system import needs_redis
 
 from .conftest import KEY, PATIENT, MakeBackend
-from .redis_server import RedisServer, free_port
+from .redis_server import RedisServer
 
 pytestmark = needs_redis
 SHOP = """

@@ -26,10 +26,11 @@ from tests.auth.provider_kit import (
     returned,
 )
 from tests.auth.test_provider_served import Robot
+from tests.ports import free_port
 from tests.system import needs_redis
 
 from .conftest import KEY, PATIENT, MakeBackend
-from .redis_server import RedisServer, free_port, redis_server
+from .redis_server import RedisServer, redis_server
 from .test_server import connect
 
 pytestmark = needs_redis

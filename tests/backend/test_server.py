@@ -8,10 +8,11 @@ import pytest
 
 from dovetail import Client, Server
 from dovetail.errors import ConfigError, ConnectFailed
+from tests.ports import free_port
 from tests.system import needs_redis
 
 from .conftest import KEY, PATIENT, MakeBackend
-from .redis_server import RedisServer, free_port
+from .redis_server import RedisServer
 
 pytestmark = needs_redis
 

@@ -14,10 +14,11 @@ from dovetail.extensions.tasks import signals
 from dovetail.python_target.load import load_server
 from dovetail.python_target.parse import parse_python_target
 from tests.cli.conftest import environment
+from tests.ports import free_port
 from tests.system import needs_redis
 
 from .conftest import KEY, MakeBackend
-from .redis_server import RedisServer, free_port
+from .redis_server import RedisServer
 
 pytestmark = needs_redis
 PROGRAM = """

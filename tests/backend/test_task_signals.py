@@ -12,10 +12,10 @@ from msgspec import Struct
 
 from dovetail import Client, Context, Server
 from dovetail.extensions.tasks import SqliteStore, signals
+from tests.ports import free_port
 from tests.system import needs_redis
 
 from .conftest import KEY, MakeBackend
-from .redis_server import free_port
 
 pytestmark = needs_redis
 FORMS = CORE, EXTENDED = ["2025-11-25", "2026-07-28"]

@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-from tests.backend.redis_server import free_port, redis_server
+from tests.backend.redis_server import redis_server
+from tests.ports import free_port
 from tests.system import needs_redis
 
 from .conftest import EXAMPLES, run

@@ -18,7 +18,8 @@ from dovetail import Client, Server
 from dovetail.auth import hash_password
 from dovetail.errors import ConfigError, ProtocolError
 from tests.backend.conftest import KEY
-from tests.backend.redis_server import RedisServer, free_port
+from tests.backend.redis_server import RedisServer
+from tests.ports import free_port
 from tests.system import needs_redis
 
 from .cluster import ROOT, Cluster, Member, running
