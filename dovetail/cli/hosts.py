@@ -57,6 +57,7 @@ def _document(file: "HostFile") -> dict[str, Any]:
         "scope": file.scope,
         "error": file.error,
         "servers": [{"name": name, "problem": file.problems.get(name)} for name in names],
+        "builtIn": file.own,
     }
 
 
@@ -85,10 +86,12 @@ def _print_file(file: "HostFile") -> None:
     for one in _document(file)["servers"]:
         problem = ("  ", ("33", "broken"), f"  {one['problem']}") if one["problem"] else ()
         print_line("    ", one["name"], *problem)
+    if file.own:
+        print_line(dim(f"    part of {file.host.title}: {', '.join(file.own)}"))
 
 
 def _export(files: "list[HostFile]", options: Namespace) -> None:
-    from ..host_configs.survey import merge
+    from ..host_configs.export import merge
 
     unreadable = [file for file in files if file.error is not None]
     for file in unreadable:
@@ -101,7 +104,8 @@ def _export(files: "list[HostFile]", options: Namespace) -> None:
     if options.json:
         print_json({"file": options.export, "servers": list(merged["mcpServers"])})
         return
-    print_line(f"{count} servers were written to ", bold(options.export))
+    written = "1 server was" if count == 1 else f"{count} servers were"
+    print_line(f"{written} written to ", bold(options.export))
     print_line(dim(f"Try them: dovetail gateway {options.export} --check"))
 
 

@@ -2,10 +2,14 @@
 
     python -m tests.host_configs.bare_start
 
-Each kind of environment gets Dovetail from a wheel of this checkout: a virtual environment, pipx, a
-project of uv, and a script with inline metadata (PEP 723). `dovetail install` runs in it and writes
-an entry for Claude Desktop. Then the entry is started with `env -i HOME=… PATH=/usr/bin:/bin` from
-the root folder, and its tool is called. Every path has spaces and letters beyond ASCII.
+Each kind of environment gets Dovetail from a wheel of this checkout: a virtual environment, pipx,
+uvx, a project of uv, and a script with inline metadata (PEP 723). `dovetail install` runs in it and
+writes an entry for Claude Desktop. Then the entry is started from the root folder with
+`env -i HOME=… PATH=/usr/bin:/bin`, and its tool is called. Every path has spaces and letters beyond
+ASCII.
+
+uv reads where the wheel is from its settings in the home folder, because a host passes on no
+variables. All homes share one cache.
 
 The last row is what a newcomer does: `init`, `install`, and the entry answers.
 """
@@ -43,6 +47,10 @@ if __name__ == "__main__":
     server.run()
 '''
 METADATA = '# /// script\n# requires-python = ">=3.11"\n# dependencies = ["dovetail-mcp"]\n# ///\n'
+UV_SETTINGS = """find-links = ["{wheels}"]
+cache-dir = "{cache}"
+system-certs = true
+"""
 PROJECT = """[project]
 name = "weather"
 version = "1.0.0"
@@ -69,7 +77,6 @@ class Place(NamedTuple):
                 "HOME": str(self.home),
                 "PATH": path,
                 "PIP_FIND_LINKS": str(self.wheels),
-                "UV_FIND_LINKS": str(self.wheels),
                 "UV_PYTHON": sys.executable,
                 "XDG_CONFIG_HOME": "",
                 "XDG_STATE_HOME": "",
@@ -108,6 +115,11 @@ def in_uv_project(place: Place) -> None:
     place.run("uv", "run", "dovetail", "install", HOST.id, server, cwd=server.parent)
 
 
+def with_uvx(place: Place) -> None:
+    server = place.write("mein Server – ä/weather.py", SERVER)
+    place.run("uvx", "--from", "dovetail-mcp", "dovetail", "install", HOST.id, server)
+
+
 def as_script(place: Place) -> None:
     server = place.write("meine Skripte – ä/weather.py", METADATA + SERVER)
     place.run("uvx", "--from", "dovetail-mcp", "dovetail", "install", HOST.id, server)
@@ -122,6 +134,7 @@ def as_newcomer(place: Place) -> None:
 KINDS: dict[str, Callable[[Place], None]] = {
     "virtual environment": in_venv,
     "pipx": in_pipx,
+    "uvx": with_uvx,
     "project of uv": in_uv_project,
     "script with inline metadata": as_script,
     "init, install, and the entry answers": as_newcomer,
@@ -132,6 +145,7 @@ async def call_entry(home: Path) -> str:
     """Start the entry as a host starts it, and call its tool."""
     file = HOST.file(Machine(sys.platform, {}, home, home))
     server = config.read(file)["weather"]
+    assert "archive-v" not in (server.command or ""), "uv may remove an environment of its cache"
     bare = ["/usr/bin/env", "-i", f"HOME={home}", f"PATH={BARE_PATH}"]
     variables = [f"{name}={value}" for name, value in server.env.items()]
     command = [*bare, *variables, server.command or "", *server.args]
@@ -143,6 +157,8 @@ def check(kind: str, wheels: Path, tools: Path) -> float:
     """Prepare one kind of environment, install, and call the entry; how many seconds that took."""
     with tempfile.TemporaryDirectory(prefix="höme of ada ") as folder:
         place = Place(Path(folder), wheels, tools)
+        settings = UV_SETTINGS.format(wheels=wheels, cache=wheels.with_name("cache"))
+        place.write(".config/uv/uv.toml", settings)
         began = time.monotonic()
         KINDS[kind](place)
         answer = asyncio.run(call_entry(place.home))
@@ -153,10 +169,10 @@ def check(kind: str, wheels: Path, tools: Path) -> float:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         wheels, tools = Path(folder) / "wheels", Path(folder) / "tools"
-        pip = [sys.executable, "-m", "pip", "--quiet"]
+        pip = [sys.executable, "-m", "pip", "--quiet", "--quiet"]
         subprocess.run([*pip, "wheel", "--no-deps", "-w", str(wheels), str(ROOT)], check=True)
         venv.create(tools, with_pip=True)
-        install = [str(tools / "bin/python"), "-m", "pip", "install", "--quiet", "uv", "pipx"]
+        install = [str(tools / "bin/python"), "-m", "pip", "install", "-qq", "uv", "pipx"]
         subprocess.run(install, check=True)
         for kind in KINDS:
             seconds = check(kind, wheels, tools / "bin")
