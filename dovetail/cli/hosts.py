@@ -56,9 +56,14 @@ def _document(file: "HostFile") -> dict[str, Any]:
         "path": str(file.path),
         "scope": file.scope,
         "error": file.error,
-        "servers": [{"name": name, "problem": file.problems.get(name)} for name in names],
+        "servers": [_describe(file, name) for name in names],
         "builtIn": file.own,
     }
+
+
+def _describe(file: "HostFile", name: str) -> dict[str, Any]:
+    is_off = name in file.servers and file.servers[name].disabled
+    return {"name": name, "problem": file.problems.get(name), "disabled": is_off}
 
 
 def _print_hosts(files: "list[HostFile]", machine: "Machine") -> None:
@@ -85,7 +90,7 @@ def _print_file(file: "HostFile") -> None:
         print_line("  ", ("31", "error"), f"  {file.error}")
     for one in _document(file)["servers"]:
         problem = ("  ", ("33", "broken"), f"  {one['problem']}") if one["problem"] else ()
-        print_line("    ", one["name"], *problem)
+        print_line("    ", one["name"], dim("  switched off") if one["disabled"] else "", *problem)
     if file.own:
         print_line(dim(f"    part of {file.host.title}: {', '.join(file.own)}"))
 

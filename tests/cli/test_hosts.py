@@ -69,3 +69,11 @@ def test_a_link_has_no_variables(run: Run) -> None:
     done = run("install", "cursor", "uvx weather", "--link", "--env", "KEY=hunter2")
     assert (done.code, "hunter2" in done.err) == (2, False)
     assert "--env cannot be used with --link" in done.failure
+
+
+def test_a_server_that_is_switched_off_is_marked(tmp_path: Path, run: Run) -> None:
+    on, off = {"command": "/bin/true"}, {"command": "/bin/true", "disabled": True}
+    write(tmp_path, "cursor", {"on": on, "off": off})
+    assert "    on\n    off  switched off\n" in run("hosts").out
+    (cursor,) = [one for one in run("hosts", "--json").json if one["id"] == "cursor"]
+    assert [one["disabled"] for one in cursor["files"][0]["servers"]] == [False, True]
