@@ -16,6 +16,7 @@ The last row is what a newcomer does: `init`, `install`, and the entry answers.
 
 import asyncio
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -86,6 +87,20 @@ class Place(NamedTuple):
         )
         if done.returncode:
             raise SystemExit(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
+        self.show(*command)
+        self.show_output(done.stdout)
+
+    def show(self, *command: str | Path) -> None:
+        """Print a command as one types it in this home."""
+        line = " ".join(shlex.quote(str(one)) for one in command)
+        print(f"  $ {self.shorten(line)}", flush=True)
+
+    def show_output(self, text: str) -> None:
+        for line in text.splitlines():
+            print(f"    {self.shorten(line)}".rstrip(), flush=True)
+
+    def shorten(self, text: str) -> str:
+        return text.replace(str(self.tools), "/tools/bin").replace(str(self.home), "~")
 
     def write(self, path: str, text: str) -> Path:
         file = self.home / path
@@ -141,16 +156,20 @@ KINDS: dict[str, Callable[[Place], None]] = {
 }
 
 
-async def call_entry(home: Path) -> str:
+async def call_entry(place: Place) -> str:
     """Start the entry as a host starts it, and call its tool."""
+    home = place.home
     file = HOST.file(Machine(sys.platform, {}, home, home))
     server = config.read(file)["weather"]
     assert "archive-v" not in (server.command or ""), "uv may remove an environment of its cache"
     bare = ["/usr/bin/env", "-i", f"HOME={home}", f"PATH={BARE_PATH}"]
     variables = [f"{name}={value}" for name, value in server.env.items()]
     command = [*bare, *variables, server.command or "", *server.args]
+    place.show(*command)
     async with Client(command, cwd="/", timeout=60) as client:
-        return str((await client.call_tool("greet", {"name": "Ada"})).data)
+        answer = str((await client.call_tool("greet", {"name": "Ada"})).data)
+    place.show_output(f"greet(name='Ada') → {answer}")
+    return answer
 
 
 def check(kind: str, wheels: Path, tools: Path) -> float:
@@ -161,7 +180,7 @@ def check(kind: str, wheels: Path, tools: Path) -> float:
         place.write(".config/uv/uv.toml", settings)
         began = time.monotonic()
         KINDS[kind](place)
-        answer = asyncio.run(call_entry(place.home))
+        answer = asyncio.run(call_entry(place))
         assert answer == "Hello, Ada!", answer
         return time.monotonic() - began
 
@@ -174,9 +193,12 @@ def main() -> None:
         venv.create(tools, with_pip=True)
         install = [str(tools / "bin/python"), "-m", "pip", "install", "-qq", "uv", "pipx"]
         subprocess.run(install, check=True)
+        seconds = {}
         for kind in KINDS:
-            seconds = check(kind, wheels, tools / "bin")
-            print(f"{kind:40} answers after {seconds:5.1f} s", flush=True)
+            print(f"{kind}:", flush=True)
+            seconds[kind] = check(kind, wheels, tools / "bin")
+        for kind, took in seconds.items():
+            print(f"{kind:40} answers after {took:5.1f} s")
 
 
 if __name__ == "__main__":
