@@ -56,8 +56,14 @@ def _document(file: "HostFile") -> dict[str, Any]:
         "path": str(file.path),
         "scope": file.scope,
         "error": file.error,
-        "servers": [{"name": name, "problem": file.problems.get(name)} for name in names],
+        "servers": [_describe(file, name) for name in names],
+        "builtIn": file.own,
     }
+
+
+def _describe(file: "HostFile", name: str) -> dict[str, Any]:
+    is_off = name in file.servers and file.servers[name].disabled
+    return {"name": name, "problem": file.problems.get(name), "disabled": is_off}
 
 
 def _print_hosts(files: "list[HostFile]", machine: "Machine") -> None:
@@ -84,11 +90,13 @@ def _print_file(file: "HostFile") -> None:
         print_line("  ", ("31", "error"), f"  {file.error}")
     for one in _document(file)["servers"]:
         problem = ("  ", ("33", "broken"), f"  {one['problem']}") if one["problem"] else ()
-        print_line("    ", one["name"], *problem)
+        print_line("    ", one["name"], dim("  switched off") if one["disabled"] else "", *problem)
+    if file.own:
+        print_line(dim(f"    part of {file.host.title}: {', '.join(file.own)}"))
 
 
 def _export(files: "list[HostFile]", options: Namespace) -> None:
-    from ..host_configs.survey import merge
+    from ..host_configs.export import merge
 
     unreadable = [file for file in files if file.error is not None]
     for file in unreadable:
@@ -101,7 +109,8 @@ def _export(files: "list[HostFile]", options: Namespace) -> None:
     if options.json:
         print_json({"file": options.export, "servers": list(merged["mcpServers"])})
         return
-    print_line(f"{count} servers were written to ", bold(options.export))
+    written = "1 server was" if count == 1 else f"{count} servers were"
+    print_line(f"{written} written to ", bold(options.export))
     print_line(dim(f"Try them: dovetail gateway {options.export} --check"))
 
 

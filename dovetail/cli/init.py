@@ -1,7 +1,9 @@
 """`dovetail init NAME`: create a project with a server, a test, a README and a CI file."""
 
 import keyword
+import os
 import re
+import shlex
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -10,6 +12,7 @@ from .. import __version__
 from ..errors import ConfigError
 from .output import bold, dim, print_json, print_line
 
+_RESERVED = ("dovetail", "dovetail_mcp", "pytest", "pluggy", "iniconfig", "packaging", "conftest")
 _NAME = re.compile(r"[a-z](?:[a-z0-9-]*[a-z0-9])?")
 
 
@@ -39,7 +42,7 @@ def init(options: Namespace) -> None:
         return
     print_line("Created ", bold(str(folder)), f" with {', '.join(files)}")
     print_line(dim("Next:"))
-    print_line(f"  cd {folder}")
+    print_line(f"  cd {_quote(str(folder))}")
     print_line(f"  dovetail dev {module}.py       ", dim("# try it in the browser"))
     print_line(f"  dovetail install HOST {module}.py   ", dim("# `dovetail hosts` lists the hosts"))
 
@@ -49,8 +52,30 @@ def _check_name(name: str, module: str) -> None:
         raise ConfigError(
             f"{name!r} cannot be the name of a package. Use letters, digits and hyphens."
         )
-    if keyword.iskeyword(module) or module in sys.stdlib_module_names or module == "dovetail":
-        raise ConfigError(f"{name!r} is the name of a part of Python or Dovetail. Choose another.")
+    if keyword.iskeyword(module) or module in sys.stdlib_module_names or module in _own_modules():
+        raise ConfigError(
+            f"{name!r} is the name of a part of Python, of Dovetail, or of a package that the "
+            "project uses. Choose another."
+        )
+
+
+def _own_modules() -> set[str]:
+    """Return the modules that a module of the project must not hide."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        lines = requires("dovetail-mcp") or []
+    except PackageNotFoundError:
+        lines = []
+    used = (re.split(r"[^\w.-]", line)[0].lower().replace("-", "_") for line in lines)
+    return {*_RESERVED, *used}
+
+
+def _quote(folder: str) -> str:
+    """Return a folder as one can paste it into a shell."""
+    if os.name == "nt":
+        return f'"{folder}"' if " " in folder else folder
+    return shlex.quote(folder)
 
 
 def _make_files(name: str, module: str) -> dict[str, str]:

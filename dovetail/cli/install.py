@@ -209,6 +209,8 @@ def _print_link(host: "HostApp", name: str, options: Namespace) -> None:
 
     if options.gateway:
         raise ConfigError("A link would contain a path of this machine, so --gateway has none")
+    if options.env:
+        raise ConfigError("A link holds no variables, so --env cannot be used with --link")
     is_url = URL.fullmatch(options.source) is not None
     link = make_link(
         host,

@@ -21,6 +21,7 @@ in some cases TOML or YAML instead of JSON. A file is read according to the rule
     settings.py    reads the `dovetail` objects, which contain Dovetail's own settings
     forward.py     refuses headers that a gateway must not pass on
     known_keys.py  converts an object that must not have unknown keys
+    gateway_loop.py   refuses a file that would serve itself through a gateway
     entry_digest.py   identifies an entry, so that consent is asked again if it changes
 
 An entry that is not understood does not affect the others: it is an error only if it is chosen.
@@ -29,6 +30,7 @@ Messages never contain the value of a variable or a value from the file.
 
 from .entry_digest import entry_digest
 from .files import SUFFIXES, find, read, read_toml, to_entry, write
+from .gateway_loop import refuse_loop, served_file
 from .servers import AuthConfig, ChosenServer, ServerConfig, Servers, choose, parse, resolve
 from .settings import FileSettings, ServerSettings, ToolFilter, merge_settings
 from .variables import expand
@@ -50,7 +52,9 @@ __all__ = [
     "parse",
     "read",
     "read_toml",
+    "refuse_loop",
     "resolve",
+    "served_file",
     "to_entry",
     "write",
 ]

@@ -84,7 +84,9 @@ def read_source(source: Any) -> Source:
     if isinstance(source, Mapping):
         return _read_servers(config.parse(source), "the configuration")
     if _is_config_file(source):
-        return _read_servers(config.read(source), str(source))
+        servers = config.read(source)
+        config.refuse_loop(servers, Path(source))
+        return _read_servers(servers, str(source))
     return Source(entries=[describe_target(SINGLE, source)], is_transparent=True)
 
 

@@ -12,6 +12,7 @@ Messages contain the line, the column and names of keys, but no values, which ma
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from math import isfinite
 from typing import Any, Literal, NamedTuple
 
@@ -70,6 +71,7 @@ EDITORS: dict[Format, Editor] = {
 
 def parse(text: str, format: Format) -> Any:
     """Return the value of a text. A text without a value, such as an empty one, is an empty object.
+    Do not change the value, because another call may return the same one.
 
     Args:
         text: The text.
@@ -79,7 +81,14 @@ def parse(text: str, format: Format) -> Any:
         EditError: The text is not valid. The message names the line and the column.
         ConfigError: The format is YAML, and the extra `install` is not installed.
     """
-    return EDITORS[format].scan(text.removeprefix(_BOM)).value
+    return _scan(EDITORS[format], text).value
+
+
+@lru_cache(4)
+def _scan(editor: Editor, text: str) -> Any:
+    """Decode a text and find its values. A change reads the same texts several times: to plan, to
+    show and to write it, and to check each step."""
+    return editor.scan(text.removeprefix(_BOM))
 
 
 def find_entry(value: Any, path: KeyPath, default: Any = None) -> Any:
@@ -113,7 +122,7 @@ def set_entry(text: str, format: Format, path: KeyPath, entry: dict[str, Any]) -
     """
     editor = EDITORS[format]
     _check_entry(entry, path, editor)
-    before = editor.scan(text.removeprefix(_BOM))
+    before = _scan(editor, text)
     _check_parents(before.value, path, editor)
     if _is_equal(find_entry(before.value, path, _MISSING), entry):
         return Edit(text, ())
@@ -137,7 +146,7 @@ def remove_entry(text: str, format: Format, path: KeyPath) -> Edit:
         ConfigError: The format is YAML, and the extra `install` is not installed.
     """
     editor = EDITORS[format]
-    before = editor.scan(text.removeprefix(_BOM))
+    before = _scan(editor, text)
     if find_entry(before.value, path, _MISSING) is _MISSING:
         return Edit(text, ())
     edit = _apply(text, editor.remove_value(before, path))
@@ -174,7 +183,7 @@ def _check_result(before: Any, edit: Edit, path: KeyPath, entry: Any, editor: Ed
         "Change it by hand."
     )
     try:
-        after = editor.scan(edit.text.removeprefix(_BOM)).value
+        after = _scan(editor, edit.text).value
     except EditError:
         raise problem from None
     found = find_entry(after, path, _MISSING)

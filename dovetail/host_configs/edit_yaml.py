@@ -25,6 +25,9 @@ from .splice import (
 )
 
 DEFAULT_UNIT = 2
+MAX_CHARS = 256 * 1024
+"""The longest text that is read. A longer one would take many seconds, because it is parsed several
+times; files of hosts have a few thousand characters."""
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./@+-]*")
 _WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 """Words that some version of YAML does not read as strings."""
@@ -47,6 +50,11 @@ def scan(text: str) -> YamlDocument:
     Args:
         text: The text.
     """
+    if len(text) > MAX_CHARS:
+        raise EditError(
+            f"has more than {MAX_CHARS // 1024:,} Ki characters, which takes too long in YAML. "
+            "Paste the entry that `dovetail install … --print` shows."
+        )
     try:
         root = scan_yaml(text)
     except YamlError as error:

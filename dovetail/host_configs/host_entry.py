@@ -11,7 +11,8 @@ from .hosts import HostApp, Scope
 def to_entry(
     server: ServerConfig, host: HostApp, name: str, *, scope: Scope = "user"
 ) -> dict[str, Any]:
-    """Return the entry of a server as the host writes it. Empty fields are left out.
+    """Return the entry of a server as the host writes it. Empty fields are left out, except for the
+    arguments of a command, which some hosts require.
 
     Args:
         server: The server. Its `env_vars` are the variables whose values the entry must not hold.
@@ -27,16 +28,16 @@ def to_entry(
     if server.url is not None:
         if shape.url is None:
             raise ConfigError(f"{host.title} starts commands only, so it cannot use a URL")
-        fields = {shape.url: server.url, shape.headers: server.headers}
-        return _filled(shape.with_url, name) | _not_empty(fields) | dict(extra)
-    command = [server.command or "", *server.args]
-    fields = {shape.command: command} if shape.args is None else {shape.command: command[0]}
-    if shape.args is not None:
-        fields[shape.args] = command[1:]
-    fields[shape.env] = {**server.env, **_references(server, host)}
+        remote = _not_empty({shape.url: server.url, shape.headers: server.headers})
+        return _filled(shape.with_url, name) | remote | dict(extra)
+    if shape.args is None:
+        command: dict[str, Any] = {shape.command: [server.command or "", *server.args]}
+    else:
+        command = {shape.command: server.command or "", shape.args: server.args}
+    fields: dict[str, Any] = {shape.env: {**server.env, **_references(server, host)}}
     if shape.names is not None:
         fields[shape.names] = server.env_vars
-    return _filled(shape.with_command, name) | _not_empty(fields) | dict(extra)
+    return _filled(shape.with_command, name) | command | _not_empty(fields) | dict(extra)
 
 
 def can_reference(host: HostApp) -> bool:

@@ -4,8 +4,6 @@ To support another host, add a row to `HOSTS`. The files are a pure function of 
 environment and the home folder (`Machine`), so the paths of each system are tested everywhere.
 """
 
-import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -14,49 +12,12 @@ from msgspec import Struct
 
 from ..errors import ConfigError
 from ..text import closest_name
+from .machine import Machine
+
+__all__ = ["HOSTS", "EntryShape", "Format", "HostApp", "Machine", "Scope", "find_host"]
 
 Format = Literal["json", "toml", "yaml"]
 Scope = Literal["user", "project"]
-
-
-class Machine(Struct, frozen=True):
-    """The machine on which a host runs."""
-
-    system: str
-    """`linux`, `darwin` or `win32`, as in `sys.platform`."""
-    environ: Mapping[str, str]
-    home: Path
-    project: Path
-    """The folder whose project files are meant."""
-
-    @classmethod
-    def current(cls, project: Path | None = None) -> "Machine":
-        """Describe this machine.
-
-        Args:
-            project: The folder of the project; by default, the current folder.
-        """
-        home = Path(os.path.expanduser("~"))
-        if not home.is_absolute():
-            raise ConfigError("There is no home folder. Set HOME.")
-        return cls(sys.platform, os.environ, home, project or Path.cwd())
-
-    def folders(self) -> dict[str, str]:
-        """Return the folders that the paths in `HOSTS` name."""
-        windows = {
-            name: self.environ.get(name) or str(self.home / "AppData" / below)
-            for name, below in (("APPDATA", "Roaming"), ("LOCALAPPDATA", "Local"))
-        }
-        config = self.environ.get("XDG_CONFIG_HOME") or str(self.home / ".config")
-        support = str(self.home / "Library" / "Application Support")
-        application = {"darwin": support, "win32": windows["APPDATA"]}.get(self.system, config)
-        return {
-            "home": str(self.home),
-            "config": config if self.system == "linux" else str(self.home / ".config"),
-            "application": application,
-            "local": windows["LOCALAPPDATA"],
-            "codex": self.environ.get("CODEX_HOME") or str(self.home / ".codex"),
-        }
 
 
 class EntryShape(Struct, frozen=True, kw_only=True):
@@ -98,6 +59,8 @@ class HostApp(Struct, frozen=True, kw_only=True):
     shape: EntryShape = EntryShape()
     command: str | None = None
     """Its own command, which can add a server."""
+    own_types: tuple[str, ...] = ()
+    """The values of `type` in entries for parts of the host itself, which are not servers."""
     processes: tuple[str, ...] = ()
     """The names of its processes, to see whether it runs."""
     after: str = ""
@@ -143,6 +106,7 @@ def _expand(pattern: Path) -> list[Path]:
 
 _RESTART = "Quit {title} completely, and open it again."
 _CLINE = "globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"
+_GOOSE = {"name": "{name}", "description": "{name}", "enabled": True, "timeout": 300}
 
 HOSTS = (
     HostApp(
@@ -160,7 +124,7 @@ HOSTS = (
     HostApp(
         id="claude-code",
         title="Claude Code",
-        user=("{home}/.claude.json",),
+        user=("{claude}/.claude.json",),
         project=(".mcp.json",),
         shape=EntryShape(with_url={"type": "http"}, reference="${{{}}}"),
         command="claude",
@@ -239,10 +203,11 @@ HOSTS = (
             command="cmd",
             env="envs",
             url="uri",
-            with_command={"name": "{name}", "type": "stdio", "enabled": True, "timeout": 300},
-            with_url={"name": "{name}", "type": "streamable_http", "enabled": True, "timeout": 300},
+            with_command={"type": "stdio", **_GOOSE},
+            with_url={"type": "streamable_http", **_GOOSE},
             names="env_keys",
         ),
+        own_types=("builtin", "platform", "frontend", "inline_python"),
         processes=("goose", "Goose", "goosed"),
         after="Start a new session of Goose.",
     ),
@@ -258,7 +223,7 @@ HOSTS = (
         title="Cline",
         user=(
             "{application}/Code/User/" + _CLINE,
-            "{home}/.cline/data/settings/cline_mcp_settings.json",
+            "{cline}/data/settings/cline_mcp_settings.json",
         ),
         shape=EntryShape(with_url={"type": "streamableHttp"}),
         processes=("cline",),
@@ -267,7 +232,7 @@ HOSTS = (
     HostApp(
         id="copilot-cli",
         title="Copilot CLI",
-        user=("{home}/.copilot/mcp-config.json",),
+        user=("{copilot}/mcp-config.json",),
         project=(".mcp.json", ".github/mcp.json"),
         shape=EntryShape(
             with_command={"type": "stdio"}, with_url={"type": "http"}, in_user_file={"tools": ["*"]}
@@ -286,8 +251,13 @@ HOSTS = (
     HostApp(
         id="opencode",
         title="OpenCode",
-        user=("{home}/.config/opencode/opencode.jsonc", "{home}/.config/opencode/opencode.json"),
-        project=("opencode.jsonc", "opencode.json"),
+        user=("{any_config}/opencode/opencode.jsonc", "{any_config}/opencode/opencode.json"),
+        project=(
+            "opencode.jsonc",
+            "opencode.json",
+            ".opencode/opencode.jsonc",
+            ".opencode/opencode.json",
+        ),
         key="mcp",
         shape=EntryShape(
             args=None,

@@ -6,13 +6,24 @@ goes to the host's own page that opens the link.
 """
 
 import json
+import re
 from base64 import b64encode
 from collections.abc import Callable
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from ..errors import ConfigError
+from ..masking import mask_arguments, mask_url
 from .hosts import HostApp
+
+_PATH = re.compile(
+    r"(?:.*=)?(?:git\+)?"
+    r"(?:[~/\\$].*|\.{1,2}(?:[/\\].*)?|[A-Za-z]:[/\\].*|file:.*"
+    r"|(?!\w+(?:\+\w+)?://).*\.(?:py|whl|zip|tar\.gz))"
+)
+"""A word of a command that is a path, alone or after `--option=`."""
+_DOCKER_VALUES = re.compile(r"(?:-e|--env=?)\w+=.*|--env-file(?:=.*)?", re.DOTALL)
+_DOCKER_FOLDERS = re.compile(r"-v.*|--(?:volume|mount)(?:=.*)?")
 
 
 class InstallLink(NamedTuple):
@@ -44,16 +55,48 @@ def make_link(
         command: The command that starts a published package, such as `["uvx", "weather"]`.
 
     Raises:
-        ConfigError: The host has no links.
+        ConfigError: The host has no links, or this one would hold a path or a secret.
     """
     form = _FORMS.get(host.id)
     if form is None:
         known = ", ".join(_FORMS)
         raise ConfigError(f"{host.title} has no install links. Hosts with links: {known}.")
     words = command or [""]
+    _refuse_private(url, words)
     entry = {"url": url} if url is not None else {"command": words[0], "args": words[1:]}
     web = form.web + (form.web_query or form.query)(name, entry)
     return InstallLink(form.scheme + form.query(name, entry), f"[Add to {host.title}]({web})")
+
+
+def _refuse_private(url: str | None, words: list[str]) -> None:
+    """Refuse a link that would hold a path of this machine, or a secret."""
+    if url is not None and mask_url(url) != url:
+        raise ConfigError(
+            "A link must not contain a secret, but the URL has one: a user, a password or a key. "
+            "Leave it out, and let the server ask for a login or the host for a header."
+        )
+    if private := next((one for one in words if _PATH.fullmatch(one)), None):
+        raise ConfigError(f"A link would contain a path of this machine: {private}")
+    options = _docker_options(words)
+    if any(_DOCKER_FOLDERS.fullmatch(one) for one in options):
+        raise ConfigError("A link would contain folders of this machine: -v, --volume or --mount")
+    has_values = any(_DOCKER_VALUES.fullmatch(one) for one in options)
+    if has_values or mask_arguments(words) != words:
+        raise ConfigError(
+            "A link must not contain values of variables or other secrets. Name the variable only "
+            "(`docker run -e KEY`), and let each user set its value."
+        )
+
+
+def _docker_options(words: list[str]) -> list[str]:
+    """Return the options of `docker run`, those with a value of their own as one word."""
+    if words[0] != "docker":
+        return []
+    joined = [
+        f"{one}{other}" if one in ("-e", "--env") else one
+        for one, other in zip(words, [*words[1:], ""], strict=True)
+    ]
+    return [one for one in joined if one.startswith("-")]
 
 
 def _compact(value: dict[str, Any]) -> str:

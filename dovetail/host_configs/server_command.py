@@ -6,6 +6,9 @@ path in an entry is absolute, and the interpreter has Dovetail and what the file
     a script with inline metadata (PEP 723)    uv run --script FILE
     a file in a project, if there is uv        uv run --project FOLDER dovetail run FILE
     any other file                             PYTHON -m dovetail run FILE
+
+If this program itself was started by `uvx`, its interpreter is in uv's cache, which uv may clean at
+any time. Then `uvx --from dovetail-mcp dovetail` takes the place of `PYTHON -m dovetail`.
 """
 
 import os
@@ -13,6 +16,7 @@ import re
 import shlex
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -27,6 +31,12 @@ _GENERIC = {"server", "main", "app", "__main__", "mcp_server", "src"}
 _PACKAGE_RUNNERS = ("uvx", "npx", "pipx", "bunx", "docker")
 """Commands that fetch a published package."""
 _LAUNCHERS = {*_PACKAGE_RUNNERS, "uv", "python", "python3", "node", "run", "tool"}
+_UV_CACHE = re.compile(r"(?:archive|environments|builds)-v\d+")
+"""The folders of uv's cache in which it creates environments."""
+
+
+_EXTRAS = {"http": "aiohttp", "auth": "joserfc", "keychain": "keyring"}
+"""The extras that a server or a gateway may need, and a module of each."""
 
 
 def parse_source(source: str, host: HostApp, *, python: str | None = None) -> ServerConfig:
@@ -40,21 +50,59 @@ def parse_source(source: str, host: HostApp, *, python: str | None = None) -> Se
     Raises:
         ConfigError: The file or the command does not exist.
     """
-    python = python or sys.executable
     if _URL.fullmatch(source):
         if host.shape.url is not None:
             return ServerConfig(url=source)
-        return ServerConfig(command=python, args=["-m", "dovetail", "gateway", source])
-    if match := _FILE.fullmatch(source):
+        return _run_dovetail(["gateway", source], python)
+    if match := _match_file(source):
         return _file_command(Path(match["path"]), match["object"] or "", python)
-    command, *args = shlex.split(source, posix=os.name != "nt") or [""]
+    command, *args = split_command(source) or [""]
     found = shutil.which(command)
     if found is None:
         raise ConfigError(
             f"There is no command {command!r}. Name a Python file, a URL, or a command in quotes, "
             'such as "uvx some-server".'
         )
-    return ServerConfig(command=os.path.abspath(found), args=args)
+    return ServerConfig(command=os.path.abspath(found), args=[_absolute(one) for one in args])
+
+
+def _match_file(source: str) -> re.Match[str] | None:
+    """Match a file, but not a command whose last argument is a file: `python server.py`."""
+    match = _FILE.fullmatch(source)
+    if match is None or os.path.isfile(match["path"]):
+        return match
+    try:
+        first, *others = split_command(source)
+    except ConfigError:
+        return match
+    return None if others and shutil.which(first) is not None else match
+
+
+def split_command(source: str, system: str = sys.platform) -> list[str]:
+    """Split a command into its words.
+
+    Args:
+        source: The command. Words with spaces are in quotes.
+        system: As in `sys.platform`. On Windows, a backslash is an ordinary character.
+
+    Raises:
+        ConfigError: A quote is not closed.
+    """
+    lexer = shlex.shlex(source, posix=True, punctuation_chars=False)
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    if system == "win32":
+        lexer.escape = ""
+    try:
+        return list(lexer)
+    except ValueError:
+        raise ConfigError(f"A quote is not closed in the command {source!r}") from None
+
+
+def _absolute(word: str) -> str:
+    """Return an argument, with its full path if it is a file such as `server.py` or `./config`."""
+    is_path = bool(os.path.splitext(word)[1]) or os.path.basename(word) != word
+    return os.path.abspath(word) if is_path and os.path.isfile(word) else word
 
 
 def gateway_command(file: Path, *, python: str | None = None) -> ServerConfig:
@@ -66,8 +114,36 @@ def gateway_command(file: Path, *, python: str | None = None) -> ServerConfig:
     """
     if not file.is_file():
         raise ConfigError(f"{file} does not exist")
-    args = ["-m", "dovetail", "gateway", os.path.abspath(file)]
-    return ServerConfig(command=python or sys.executable, args=args)
+    return _run_dovetail(["gateway", os.path.abspath(file)], python)
+
+
+def _run_dovetail(args: list[str], python: str | None) -> ServerConfig:
+    """Return the command that runs `dovetail` with some arguments."""
+    runner = _find_uvx() if python is None and _is_in_uv_cache(sys.prefix) else None
+    if runner is not None:
+        return ServerConfig(
+            command=runner[0], args=[*runner[1:], "--from", _requirement(), "dovetail", *args]
+        )
+    return ServerConfig(command=python or sys.executable, args=["-m", "dovetail", *args])
+
+
+def _is_in_uv_cache(folder: str) -> bool:
+    """Whether an environment is one that `uvx` created, which may be gone tomorrow."""
+    return any(_UV_CACHE.fullmatch(part) for part in Path(folder).parts)
+
+
+def _requirement() -> str:
+    """Return the distribution with the extras that this environment has."""
+    extras = [extra for extra, module in _EXTRAS.items() if find_spec(module) is not None]
+    return f"dovetail-mcp[{','.join(extras)}]" if extras else "dovetail-mcp"
+
+
+def _find_uvx() -> list[str] | None:
+    """Return the command that runs a tool. uv tells its children where it is."""
+    if (uvx := shutil.which("uvx")) is not None:
+        return [os.path.abspath(uvx)]
+    uv = shutil.which("uv") or os.environ.get("UV")
+    return None if uv is None else [os.path.abspath(uv), "tool", "run"]
 
 
 def default_name(source: str) -> str:
@@ -77,20 +153,26 @@ def default_name(source: str) -> str:
         labels = host.split(".")
         telling = [label for label in labels[:-1] if label not in ("mcp", "www", "api")]
         return _clean(telling[-1] if telling and not labels[-1].isdigit() else host)
-    if match := _FILE.fullmatch(source):
-        path = Path(match["path"]).absolute()
-        return _clean(path.stem if path.stem not in _GENERIC else path.parent.name)
-    words = [one for one in shlex.split(source, posix=os.name != "nt") if not one.startswith("-")]
+    if match := _match_file(source):
+        return _name_of_file(match["path"])
+    words = [one for one in split_command(source) if not one.startswith("-")]
     telling = [one for one in words if Path(one).stem.lower() not in _LAUNCHERS] or words
+    if telling and telling[0].endswith(".py"):
+        return _name_of_file(telling[0])
     package = re.split(r"[@=<>\[~!]", telling[0].lstrip("@"))[0] if telling else ""
     return _clean(package.rsplit("/", 1)[-1])
+
+
+def _name_of_file(file: str) -> str:
+    path = Path(file).absolute()
+    return _clean(path.stem if path.stem not in _GENERIC else path.parent.name)
 
 
 def _clean(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "server"
 
 
-def _file_command(path: Path, suffix: str, python: str) -> ServerConfig:
+def _file_command(path: Path, suffix: str, python: str | None) -> ServerConfig:
     if not path.is_file():
         raise ConfigError(f"{path} does not exist")
     file = os.path.abspath(path)
@@ -107,7 +189,7 @@ def _file_command(path: Path, suffix: str, python: str) -> ServerConfig:
     if project is not None and uv is not None:
         run = ["run", "--project", str(project), "dovetail", "run", file + suffix]
         return ServerConfig(command=os.path.abspath(uv), args=run)
-    return ServerConfig(command=python, args=["-m", "dovetail", "run", file + suffix])
+    return _run_dovetail(["run", file + suffix], python)
 
 
 def _has_metadata(path: Path) -> bool:
@@ -137,8 +219,8 @@ def published_command(source: str) -> list[str]:
     Raises:
         ConfigError: It is not one. A link must not contain a path of this machine.
     """
-    words = shlex.split(source, posix=os.name != "nt")
-    if _FILE.fullmatch(source) or not words or words[0] not in _PACKAGE_RUNNERS:
+    words = split_command(source)
+    if not words or words[0] not in _PACKAGE_RUNNERS:
         raise ConfigError(
             "A link would contain a path of this machine. Links exist for URLs and published "
             f"packages: {', '.join(_PACKAGE_RUNNERS)}."

@@ -1,26 +1,21 @@
 """Which hosts are on this machine, which servers they have, and what is broken."""
 
 import os
-import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from .. import config
 from ..config import ServerConfig
 from ..errors import ConfigError
+from ..text import quote
 from .edit import parse
 from .files import read_text
 from .hosts import HOSTS, HostApp, Machine, Scope
-
-_VARIABLES = {
-    "gemini-cli": re.compile(r"\$([A-Za-z_]\w*)"),
-    "opencode": re.compile(r"\{env:(\w+)\}"),
-}
-"""Variables in a syntax that only one host has."""
 
 
 class HostFile(Struct, frozen=True, kw_only=True):
@@ -29,9 +24,13 @@ class HostFile(Struct, frozen=True, kw_only=True):
     host: HostApp
     scope: Scope
     path: Path
+    project: Path | None = None
+    """The folder of the project, if the file belongs to one."""
     servers: dict[str, ServerConfig] = {}
     problems: dict[str, str] = {}
     """What is wrong with a server, by its name."""
+    own: list[str] = []
+    """Entries for parts of the host itself, which are not servers."""
     inputs: list[Any] = []
     """The values that VS Code asks for."""
     error: str | None = None
@@ -53,28 +52,49 @@ def survey(machine: Machine, hosts: tuple[HostApp, ...] = HOSTS) -> list[HostFil
             path = host.file(machine, scope)
             if path.exists() and path not in seen:
                 seen.add(path)
-                found.append(_read(host, scope, path))
+                found.append(_read(host, scope, path, machine))
     return found
 
 
-def _read(host: HostApp, scope: Scope, path: Path) -> HostFile:
+def _read(host: HostApp, scope: Scope, path: Path, machine: Machine) -> HostFile:
+    file = HostFile(
+        host=host, scope=scope, path=path, project=machine.project if scope == "project" else None
+    )
     try:
         value = parse(read_text(path) or "", host.format)
-        if not isinstance(value, Mapping) or host.key not in value:
-            return HostFile(host=host, scope=scope, path=path)
-        servers = config.parse(value, str(path), path)
+        entries = _find_entries(value, host)
+        own = [name for name, entry in entries.items() if _is_own(entry, host)]
+        others = {name: entry for name, entry in entries.items() if name not in own}
+        servers = config.parse({**value, host.key: others}, str(path), path)
     except ConfigError as error:
-        return HostFile(host=host, scope=scope, path=path, error=str(error))
+        message = str(error) if str(path) in str(error) else f"{path}: {error}"
+        return replace(file, error=message)
     problems = {name: problem for name in servers if (problem := _find_problem(servers[name]))}
     inputs = value.get("inputs")
-    return HostFile(
-        host=host,
-        scope=scope,
-        path=path,
+    return replace(
+        file,
         servers=dict(servers),
         problems={**problems, **servers.problems},
+        own=own,
         inputs=inputs if isinstance(inputs, list) else [],
     )
+
+
+def _find_entries(value: Any, host: HostApp) -> Mapping[str, Any]:
+    """Return the entries of a file, as `install` would find them."""
+    is_yaml = host.format == "yaml"  # in which a key without a value is an empty object
+    if not isinstance(value, Mapping):
+        raise ConfigError("The top level of the file is not an object, so it has no servers")
+    found = value.get(host.key, {})
+    if found is None and is_yaml:
+        return {}
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"{quote(host.key)} is not an object, so it has no servers")
+    return found
+
+
+def _is_own(entry: Any, host: HostApp) -> bool:
+    return isinstance(entry, Mapping) and entry.get("type") in host.own_types
 
 
 def _find_problem(server: ServerConfig) -> str | None:
@@ -89,33 +109,3 @@ def _find_problem(server: ServerConfig) -> str | None:
     if shutil.which(command, path="/usr/bin:/bin") is None and os.name != "nt":
         return f"{command!r} is not in /usr/bin or /bin; hosts may not find it. Use its full path."
     return None
-
-
-def merge(files: list[HostFile]) -> dict[str, Any]:
-    """Return one configuration with the servers of all files, each once. Names that two different
-    servers share get the name of the host.
-
-    Args:
-        files: The files.
-    """
-    entries: dict[str, Any] = {}
-    inputs: dict[str, Any] = {}
-    for file in files:
-        for name, server in file.servers.items():
-            entry = _portable(config.to_entry(server), _VARIABLES.get(file.host.id))
-            if entries.get(name, entry) != entry:
-                name = f"{name}-{file.host.id}"
-            entries.setdefault(name, entry)
-        inputs |= {str(one.get("id")): one for one in file.inputs if isinstance(one, Mapping)}
-    return {"mcpServers": entries, **({"inputs": list(inputs.values())} if inputs else {})}
-
-
-def _portable(value: Any, variable: re.Pattern[str] | None) -> Any:
-    """Return a value whose variables have the form that every file may use: `${NAME}`."""
-    if variable is None:
-        return value
-    if isinstance(value, Mapping):
-        return {key: _portable(one, variable) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_portable(one, variable) for one in value]
-    return variable.sub(r"${\1}", value) if isinstance(value, str) else value

@@ -246,7 +246,7 @@ def test_any_text_is_written_so_that_it_is_read_as_text(text: str, before: str) 
         ("[1, 2]: 1\n", "not valid YAML: line 1, column 1: a key must be a string"),
         ("[" * 66 + "]" * 66, "not valid YAML: line 1, column 66: nested deeper than 64 levels"),
         ("a: 'sesame", "not valid YAML: line 1, column 11"),
-        ("#" * (5 * 2**20 + 1), "not valid YAML: the text is longer than 5,242,880 characters"),
+        ("#" * (256 * 1024 + 1), "has more than 256 Ki characters, which takes too long"),
     ],
 )
 def test_a_text_that_cannot_be_edited_is_refused_with_its_place(text: str, problem: str) -> None:

@@ -27,6 +27,7 @@ COMMANDS: dict[str, Any] = {
     "gemini-cli": PLAIN,
     "goose": {
         "name": "weather",
+        "description": "weather",
         "type": "stdio",
         "enabled": True,
         "timeout": 300,
@@ -55,6 +56,7 @@ URLS: dict[str, Any] = {
     "gemini-cli": {"httpUrl": "https://example.com/mcp", "headers": {"X-Team": "blue"}},
     "goose": {
         "name": "weather",
+        "description": "weather",
         "type": "streamable_http",
         "enabled": True,
         "timeout": 300,
@@ -116,10 +118,13 @@ def test_a_variable_is_named_if_the_host_can_do_that(host: HostApp) -> None:
     assert REFERENCES[host.id].items() <= entry.items()
 
 
-def test_empty_fields_are_left_out_and_nothing_is_null() -> None:
-    for host in HOSTS:
-        entry = to_entry(ServerConfig(command="/bin/weather"), host, "weather")
-        assert all(value not in (None, {}, []) for value in entry.values()), host.id
+@each_host
+def test_empty_fields_are_left_out_except_for_the_arguments(host: HostApp) -> None:
+    """Goose and Zed refuse an entry without arguments."""
+    entry = to_entry(ServerConfig(command="/bin/weather"), host, "weather")
+    if host.shape.args is not None:
+        assert entry.pop(host.shape.args) == []
+    assert all(value not in (None, {}, []) for value in entry.values())
 
 
 def test_an_entry_of_a_project_has_no_fields_of_the_users_file() -> None:

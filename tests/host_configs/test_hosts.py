@@ -90,6 +90,36 @@ def test_folders_of_the_environment_are_used() -> None:
     assert find_host("zed").file(mac) == HOME / ".config/zed/settings.json", "only on Linux"
 
 
+@pytest.mark.parametrize("system", ["linux", "darwin", "win32"])
+@pytest.mark.parametrize(
+    ("host", "variable", "file"),
+    [
+        ("claude-code", "CLAUDE_CONFIG_DIR", ".claude.json"),
+        ("codex", "CODEX_HOME", "config.toml"),
+        ("copilot-cli", "COPILOT_HOME", "mcp-config.json"),
+        ("opencode", "XDG_CONFIG_HOME", "opencode/opencode.jsonc"),
+    ],
+)
+def test_a_host_can_be_moved_by_its_own_variable(
+    system: str, host: str, variable: str, file: str
+) -> None:
+    assert find_host(host).file(machine(system, **{variable: "/moved"})) == Path("/moved", file)
+
+
+def test_the_command_line_of_cline_can_be_moved(tmp_path: Path) -> None:
+    file = tmp_path / "data/settings/cline_mcp_settings.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("{}")
+    assert find_host("cline").file(machine(CLINE_DIR=str(tmp_path))) == file
+
+
+def test_a_project_of_opencode_may_have_its_file_in_a_folder(tmp_path: Path) -> None:
+    file = tmp_path / "project/.opencode/opencode.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("{}")
+    assert find_host("opencode").file(machine(home=tmp_path), "project") == file
+
+
 def test_the_file_that_exists_is_used(tmp_path: Path) -> None:
     older = tmp_path / ".cache/lm-studio/mcp.json"
     older.parent.mkdir(parents=True)

@@ -13,6 +13,7 @@ from dovetail.host_configs.server_command import (
     gateway_command,
     parse_source,
     published_command,
+    split_command,
 )
 
 CURSOR, DESKTOP = find_host("cursor"), find_host("claude-desktop")
@@ -77,6 +78,54 @@ def test_a_pyproject_that_describes_no_project_does_not_count(tmp_path: Path, uv
 def test_a_command_gets_its_absolute_path(uv: str) -> None:
     server = parse_source("uv tool run 'my server'", CURSOR)
     assert (server.command, server.args) == (uv, ["tool", "run", "my server"])
+
+
+def test_a_command_may_end_in_a_file(
+    tmp_path: Path, uv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`uv run weather.py` is a command, and hosts start it in another folder."""
+    monkeypatch.chdir(tmp_path)
+    file = write(tmp_path / "weather.py")
+    server = parse_source("uv run weather.py", CURSOR)
+    assert (server.command, server.args) == (uv, ["run", str(file)])
+    assert default_name("uv run weather.py") == "weather"
+    with pytest.raises(ConfigError, match=r"no such\.py does not exist"):
+        parse_source("no such.py", CURSOR)
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (r'"C:\Program Files\uv\uvx.exe" weather', [r"C:\Program Files\uv\uvx.exe", "weather"]),
+        (r"C:\bin\uvx.exe 'my server'", [r"C:\bin\uvx.exe", "my server"]),
+        (r'npx --dir="C:\my data" x', ["npx", r"--dir=C:\my data", "x"]),
+    ],
+)
+def test_words_in_quotes_are_split_on_windows(source: str, words: list[str]) -> None:
+    assert split_command(source, "win32") == words
+
+
+def test_a_quote_that_is_not_closed_is_refused() -> None:
+    with pytest.raises(ConfigError, match="A quote is not closed"):
+        parse_source("uvx 'weather", CURSOR)
+
+
+@pytest.mark.parametrize("folder", ["archive-v0/Xy12", "environments-v2/weather-1a2b"])
+def test_an_interpreter_in_the_cache_of_uv_is_not_written(
+    tmp_path: Path, uv: str, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    """`uvx dovetail-mcp install …` runs in an environment that uv may remove."""
+    monkeypatch.setattr(sys, "prefix", f"/home/ada/.cache/uv/{folder}")
+    file = write(tmp_path / "weather.py")
+    server = parse_source(str(file), CURSOR)
+    assert (server.command, server.args[:3]) == (uv, ["tool", "run", "--from"])
+    assert server.args[3].partition("[")[0] == "dovetail-mcp"
+    assert server.args[4:] == ["dovetail", "run", str(file)]
+    uvx = write(Path(uv).with_name("uvx"), "#!/bin/sh\n")
+    uvx.chmod(0o755)
+    server = parse_source("https://example.com/mcp", DESKTOP)
+    assert (server.command, server.args[0]) == (str(uvx), "--from")
+    assert server.args[-3:] == ["dovetail", "gateway", "https://example.com/mcp"]
 
 
 @pytest.mark.parametrize("source", ["no-such-command --x", "missing.py", ""])
