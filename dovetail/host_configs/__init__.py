@@ -9,6 +9,8 @@ toml_scan.py    finds the statements of a TOML text
 files.py        reads and replaces files
 records.py      remembers what was written, so that it can be removed again
 entries.py      adds an entry to a file, or removes it: all of the above in one step
+difference.py   shows what changes in a file
+hiding.py       hides the secrets of an entry that is shown
 install.py      plans that for a host, and uses the host's own command if it runs
 host_commands.py   the commands of hosts that can add a server themselves
 running.py      says whether a host runs
