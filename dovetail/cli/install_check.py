@@ -20,7 +20,9 @@ _KINDS = ("tools", "prompts", "resources", "templates")
 _PASSED_ON = ("HOME", "USER", "LOGNAME", "LANG")
 
 
-def check_server(server: "ServerConfig", host: "HostApp", *, source: str | None) -> list[str] | None:
+def check_server(
+    server: "ServerConfig", host: "HostApp", *, source: str | None
+) -> list[str] | None:
     """Start the server as the host would; return the names of its tools, or None if the host has to
     log in first.
 

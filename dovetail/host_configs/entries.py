@@ -88,7 +88,7 @@ def install_entry(
             return FileChange(old, old)
         records = read_records()
         written = EntryRecord(host, path, digest_entry(entry))
-        record = record_install(records.find(file), old, edit, written)
+        record = record_install(records.find(file), old, edit, format, written)
         change = FileChange(old, edit.text)
         _write(file, change, records, records.with_file(file, record), inside)
     return change

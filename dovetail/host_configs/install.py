@@ -290,7 +290,7 @@ def _record_commands(plan: Plan) -> None:
     record = records.find(plan.file)
     if entry is not None:
         written = EntryRecord(plan.host.id, plan.path, digest_entry(entry))
-        record = record_install(record, text, Edit(text, ()), written)
+        record = record_install(record, text, Edit(text, ()), plan.host.format, written)
     elif record is not None:
         others = tuple(one for one in record.entries if one.path != plan.path)
         record = replace(record, entries=others) if others else None

@@ -156,7 +156,7 @@ def digest_entry(entry: Any) -> str:
 
 
 def record_install(
-    record: FileRecord | None, old: str | None, edit: Edit, entry: EntryRecord
+    record: FileRecord | None, old: str | None, edit: Edit, format: Format, entry: EntryRecord
 ) -> FileRecord:
     """Return the record of a file after an entry was written.
 
@@ -164,9 +164,10 @@ def record_install(
         record: The record before.
         old: The text before; None if there was no file.
         edit: The edit of the text.
+        format: The format of the text.
         entry: The entry.
     """
-    others = tuple(each for each in (record.entries if record else ()) if each.path != entry.path)
+    others = _find_others(record, parse(edit.text, format), entry.path)
     if record is None or old is None or record.digest != digest_text(old):
         existed, inserted = old is not None, move_spans((), edit.splices)
     else:
@@ -192,13 +193,14 @@ def plan_removal(
             set.
         EditError: The text is not valid, or the entry cannot be removed alone.
     """
-    found = find_entry(parse(text, format), path, default=_MISSING)
+    value = parse(text, format)
+    found = find_entry(value, path, default=_MISSING)
     if found is not _MISSING and not force:
         _require_own(path, found, record)
     if record is None:
         return Removal(remove_entry(text, format, path).text, None)
     is_known = record.digest == digest_text(text)
-    others = tuple(entry for entry in record.entries if entry.path != path)
+    others = _find_others(record, value, path)
     if is_known and not others and record.inserted:
         whole = remove_spans(text, record.inserted)
         if removes_only(text, format, path, whole):
@@ -207,6 +209,15 @@ def plan_removal(
     inserted = move_spans(record.inserted, edit.splices) if is_known else ()
     kept = FileRecord(digest_text(edit.text), record.existed or not is_known, inserted, others)
     return Removal(edit.text, kept if others else None)
+
+
+def _find_others(record: FileRecord | None, value: Any, path: KeyPath) -> tuple[EntryRecord, ...]:
+    """Return the records of the other entries. An entry that somebody else removed is forgotten."""
+    return tuple(
+        entry
+        for entry in (record.entries if record else ())
+        if entry.path != path and find_entry(value, entry.path, _MISSING) is not _MISSING
+    )
 
 
 def _require_own(path: KeyPath, entry: Any, record: FileRecord | None) -> None:
