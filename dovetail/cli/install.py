@@ -143,6 +143,8 @@ def print_plan(plan: "Plan", what: str, options: Namespace) -> None:
     """
     print_line(bold(plan.name), f" {what} {plan.host.title}: {plan.file}")
     print_text(plan.difference + "\n")
+    for one in plan.inputs:
+        print_line(dim(f"{plan.host.title} asks for {one['description']} when it starts it."))
     if plan.deletes_file:
         doing = "would be deleted" if options.dry_run else "was deleted"
         print_line(dim(f"The file {doing}, because nothing else is in it."))
@@ -217,9 +219,10 @@ def _parse_variable(text: str) -> tuple[str, str | None]:
 
 
 def _print_entry(host: "HostApp", name: str, server: "ServerConfig", options: Namespace) -> None:
-    from ..host_configs.edit import set_entry
     from ..host_configs.host_entry import to_entry
     from ..host_configs.hosts import Machine
+    from ..host_configs.inputs import make_inputs
+    from ..host_configs.install import render_entry
 
     entry = to_entry(server, host, name, scope=options.scope)
     if options.json:
@@ -228,7 +231,8 @@ def _print_entry(host: "HostApp", name: str, server: "ServerConfig", options: Na
     print_error(f"For {host.title}: {host.file(Machine.current(), options.scope)}")
     if server.env:
         print_error(f"This contains the value of {', '.join(server.env)}.")
-    print_text(set_entry("", host.format, (host.key, name), entry).text)
+    inputs = make_inputs(name, server.env_vars) if host.shape.inputs else ()
+    print_text(render_entry(host, (host.key, name), entry, inputs))
 
 
 def _print_link(host: "HostApp", name: str, options: Namespace) -> None:

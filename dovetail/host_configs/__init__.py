@@ -13,6 +13,8 @@ difference.py   shows what changes in a file
 hiding.py       hides the secrets of an entry that is shown
 install.py      plans that for a host, and uses the host's own command if it runs
 host_commands.py   the commands of hosts that can add a server themselves
+verified_commands.py   runs them, and checks what they did
+inputs.py       adds the inputs of VS Code, which ask for values
 running.py      says whether a host runs
 links.py        makes links that add a server with one click
 survey.py       lists the hosts of this machine and their servers

@@ -33,7 +33,7 @@ def to_entry(
     fields = {shape.command: command} if shape.args is None else {shape.command: command[0]}
     if shape.args is not None:
         fields[shape.args] = command[1:]
-    fields[shape.env] = {**server.env, **_references(server, host)}
+    fields[shape.env] = {**server.env, **_references(server, host, name)}
     if shape.names is not None:
         fields[shape.names] = server.env_vars
     return _filled(shape.with_command, name) | _not_empty(fields) | dict(extra)
@@ -44,7 +44,7 @@ def can_reference(host: HostApp) -> bool:
     return host.shape.reference is not None or host.shape.names is not None
 
 
-def _references(server: ServerConfig, host: HostApp) -> dict[str, str]:
+def _references(server: ServerConfig, host: HostApp, name: str) -> dict[str, str]:
     if not server.env_vars or host.shape.names is not None:
         return {}
     if host.shape.reference is None:
@@ -52,7 +52,7 @@ def _references(server: ServerConfig, host: HostApp) -> dict[str, str]:
             f"{host.title} cannot name an environment variable, so its file has to hold the value "
             f"of {', '.join(server.env_vars)}"
         )
-    return {name: host.shape.reference.format(name) for name in server.env_vars}
+    return {one: host.shape.reference.format(one, name=name) for one in server.env_vars}
 
 
 def _filled(constants: Mapping[str, Any], name: str) -> dict[str, Any]:

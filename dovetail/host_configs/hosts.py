@@ -76,7 +76,10 @@ class EntryShape(Struct, frozen=True, kw_only=True):
     in_user_file: Mapping[str, Any] = {}
     """Fields that every entry of the user's file has."""
     reference: str | None = None
-    """How a value names an environment variable, such as `${NAME}`. None if the host cannot."""
+    """How a value names an environment variable, such as `${{{}}}`. `{name}` is the server's name.
+    None if the host cannot."""
+    inputs: bool = False
+    """Whether a reference names an element of the list `inputs`, which asks for the value."""
     names: str | None = None
     """The field that lists the names of variables to pass on, if the host has one."""
 
@@ -182,7 +185,12 @@ HOSTS = (
         user=("{application}/Code/User/mcp.json",),
         project=(".vscode/mcp.json",),
         key="servers",
-        shape=EntryShape(with_command={"type": "stdio"}, with_url={"type": "http"}),
+        shape=EntryShape(
+            with_command={"type": "stdio"},
+            with_url={"type": "http"},
+            reference="${{input:{name}-{}}}",
+            inputs=True,
+        ),
         command="code",
         processes=("code", "Code", "Code.exe", "Electron"),
         after="VS Code asks whether you trust the server when it starts it. "

@@ -1,13 +1,11 @@
 """Plan how a host gets a server or loses it, show that, and do it."""
 
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from ..config import ServerConfig
 from ..errors import ConfigError
@@ -15,17 +13,13 @@ from ..text import quote
 from . import entries, host_commands
 from .difference import describe_change
 from .edit import find_entry, parse, set_entry
-from .files import hold_lock, read_text
 from .hiding import hide_values
 from .host_commands import HostCommands
 from .host_entry import to_entry
 from .hosts import HostApp, Machine, Scope
-from .records import EntryRecord, digest_entry, read_records, record_install, write_records
-from .splice import Edit, EditError, KeyPath
-
-VERIFY_SECONDS = 5.0
-"""How long to wait until a host has written what its command was told."""
-_PAUSE_SECONDS = 0.1
+from .inputs import add_inputs, make_inputs
+from .splice import EditError, KeyPath
+from .verified_commands import choose_way, run_commands
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -37,6 +31,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """The keys that lead to the entry, of which the last one is its name."""
     entry: dict[str, Any] | None
     """The new entry; None if it is removed."""
+    inputs: tuple[dict[str, Any], ...] = ()
+    """The inputs that the new entry names."""
     is_needed: bool
     """Whether the file is not yet as it should be."""
     old: Any = None
@@ -85,13 +81,14 @@ def plan_install(
             error has the entry.
     """
     entry = to_entry(server, host, name, scope=scope)
+    inputs = make_inputs(name, server.env_vars) if host.shape.inputs else ()
     file, path = host.file(machine, scope), (host.key, name)
     try:
-        change = entries.plan_install(file, host.format, path, entry)
+        change = entries.plan_install(file, host.format, path, entry, inputs=inputs)
     except ConfigError as error:
-        raise _with_paste(_name_file(error, file), host, path, entry) from None
+        raise _with_paste(_name_file(error, file), host, path, entry, inputs) from None
     old = find_entry(parse(change.old or "", host.format), path)
-    commands, must_close = _choose_way(
+    commands, must_close = choose_way(
         host,
         file,
         scope,
@@ -103,6 +100,7 @@ def plan_install(
         file=file,
         path=path,
         entry=entry,
+        inputs=inputs,
         is_needed=change.is_changed,
         old=old,
         difference=describe_change(file, host.format, path, change, old, entry),
@@ -145,7 +143,7 @@ def plan_uninstall(
             f"{file} has no server {quote(name)}. `dovetail hosts` lists the servers."
         )
     old = find_entry(parse(change.old or "", host.format), path)
-    commands, must_close = _choose_way(
+    commands, must_close = choose_way(
         host,
         file,
         scope,
@@ -183,14 +181,21 @@ def apply(plan: Plan) -> None:
     if plan.must_close is not None:
         raise ConfigError(plan.must_close)
     if plan.commands is not None:
-        _run_commands(plan, plan.commands)
+        run_commands(plan, plan.commands)
     elif plan.entry is not None:
         try:
             entries.install_entry(
-                file, host.format, plan.path, plan.entry, host=host.id, inside=plan.inside
+                file,
+                host.format,
+                plan.path,
+                plan.entry,
+                host=host.id,
+                inputs=plan.inputs,
+                inside=plan.inside,
             )
         except ConfigError as error:
-            raise _with_paste(_name_file(error, file), host, plan.path, plan.entry) from None
+            error = _name_file(error, file)
+            raise _with_paste(error, host, plan.path, plan.entry, plan.inputs) from None
     else:
         entries.uninstall_entry(file, host.format, plan.path, force=plan.force, inside=plan.inside)
 
@@ -203,95 +208,35 @@ def _name_file(error: ConfigError, file: Path) -> ConfigError:
     return EditError(f"{file}: {error}") if isinstance(error, EditError) else error
 
 
+def render_entry(
+    host: HostApp, path: KeyPath, entry: dict[str, Any], inputs: Sequence[dict[str, Any]] = ()
+) -> str:
+    """Return the text of a file that has one entry.
+
+    Args:
+        host: The host.
+        path: The keys that lead to the entry.
+        entry: The entry.
+        inputs: The inputs that the entry names.
+
+    Raises:
+        EditError: The format of the host cannot represent the entry.
+    """
+    text = set_entry("", host.format, path, entry).text
+    return add_inputs(text, inputs)[-1].text if inputs else text
+
+
 def _with_paste(
-    error: ConfigError, host: HostApp, path: KeyPath, entry: dict[str, Any]
+    error: ConfigError,
+    host: HostApp,
+    path: KeyPath,
+    entry: dict[str, Any],
+    inputs: Sequence[dict[str, Any]],
 ) -> ConfigError:
     """Add the entry to an error as a note, so that the user can add it by hand."""
     hidden = hide_values(entry)
     more = "" if hidden == entry else " Values are hidden here; `--print` shows them."
     with suppress(EditError):  # an entry that no text can hold
-        text = set_entry("", host.format, path, hidden).text.rstrip()
+        text = render_entry(host, path, hidden, inputs).rstrip()
         error.add_note(f"Nothing was written. To add the entry by hand, paste this.{more}\n{text}")
     return error
-
-
-# a host that runs
-
-
-def _choose_way(
-    host: HostApp,
-    file: Path,
-    scope: Scope,
-    is_running: bool,
-    find: Callable[[], HostCommands | str],
-) -> tuple[HostCommands | None, str | None]:
-    """Return the commands that change the file of a running host, or why it has to be closed. The
-    file of a project is edited in any case, because hosts only read it."""
-    if not is_running or host.command is None or scope == "project":
-        return None, None
-    found = find()
-    if isinstance(found, HostCommands):
-        return found, None
-    return None, (
-        f"{host.title} is running and may write {file} at any time. {found} Close {host.title}, "
-        "and run this command again."
-    )
-
-
-def _run_commands(plan: Plan, commands: HostCommands) -> None:
-    """Let the host change its file, and remember the entry that it wrote."""
-    first, *others = commands.steps
-    host_commands.run(first, folder=plan.folder)
-    try:
-        for step in others:
-            host_commands.run(step, folder=plan.folder)
-        _wait_until_written(plan, first[0])
-    except ConfigError:
-        if commands.undo is not None:
-            with suppress(ConfigError):
-                host_commands.run(commands.undo, folder=plan.folder)
-        raise
-    with hold_lock():
-        _record_commands(plan)
-
-
-def _wait_until_written(plan: Plan, program: str) -> None:
-    """Wait until the file is as planned. The command may end before the host has written it."""
-    deadline = time.monotonic() + VERIFY_SECONDS
-    while not _is_as_planned(plan):
-        if time.monotonic() > deadline:
-            state = "still has" if plan.entry is None else "does not have"
-            raise ConfigError(
-                f"`{Path(program).name}` reported success, but {plan.file} {state} the entry "
-                f"{quote(plan.name)}. If {plan.host.title} uses a profile, the entry may be in its "
-                "file. Otherwise close the host, and run this command again."
-            )
-        time.sleep(_PAUSE_SECONDS)
-
-
-def _is_as_planned(plan: Plan) -> bool:
-    """Return whether the file has the new entry. A host may add fields, or leave empty ones out."""
-    try:
-        found = find_entry(parse(read_text(plan.file) or "", plan.host.format), plan.path)
-    except EditError:  # the host is writing it
-        return False
-    if plan.entry is None:
-        return found is None
-    if not isinstance(found, dict) or found == plan.old:
-        return False
-    return all(found.get(key) == value or not value for key, value in plan.entry.items())
-
-
-def _record_commands(plan: Plan) -> None:
-    """Remember the entry that the host wrote, or forget the one that it removed."""
-    text = read_text(plan.file) or ""
-    entry = find_entry(parse(text, plan.host.format), plan.path)
-    records = read_records()
-    record = records.find(plan.file)
-    if entry is not None:
-        written = EntryRecord(plan.host.id, plan.path, digest_entry(entry))
-        record = record_install(record, text, Edit(text, ()), plan.host.format, written)
-    elif record is not None:
-        others = tuple(one for one in record.entries if one.path != plan.path)
-        record = replace(record, entries=others) if others else None
-    write_records(records.with_file(plan.file, record))

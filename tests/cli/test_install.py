@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dovetail import config
+from dovetail.host_configs.edit import parse
 from dovetail.host_configs.hosts import HOSTS, HostApp, find_host
 from tests.cli.conftest import ROOT, WEATHER, Run, dovetail, file_of, write
 
@@ -110,6 +111,33 @@ def test_a_variable_without_a_value_is_named_or_asked_for(home: Path, run: Run) 
     assert done.code == 2
     assert "its file will contain the value of KEY" in done.err
     assert "--env KEY=VALUE" in done.err
+
+
+@pytest.mark.parametrize("before", [None, '{\n  // mine\n  "inputs": [{"id": "x"}]\n}\n'])
+def test_vscode_asks_for_a_variable_without_a_value(
+    home: Path, run: Run, before: str | None
+) -> None:
+    file = file_of(find_host("vscode"), home)
+    if before is not None:
+        write(file, before)
+    words = ("install", "vscode", WEATHER, "--no-check", "--env", "KEY")
+    asked = {
+        "type": "promptString",
+        "id": "weather-KEY",
+        "description": "KEY of weather",
+        "password": True,
+    }
+    printed = json.loads(run(*words, "--print").out)
+    assert printed["inputs"] == [asked]
+    done = run(*words)
+    assert done.code == 0, done.err
+    assert "VS Code asks for KEY of weather" in done.out
+    value = parse(file.read_text(), "json")
+    assert value["servers"]["weather"]["env"] == {"KEY": "${input:weather-KEY}"}
+    assert value["inputs"][-1] == asked
+    assert "Nothing changed" in run(*words).out
+    assert run("uninstall", "vscode", "weather").code == 0
+    assert (file.read_text() if file.exists() else None) == before
 
 
 def test_a_dry_run_and_print_change_nothing(home: Path, run: Run) -> None:
