@@ -59,9 +59,10 @@ def add_scope_argument(parser: ArgumentParser) -> None:
     """Add `--scope`."""
     parser.add_argument(
         "--scope",
-        choices=("user", "project"),
+        choices=("user", "project", "local"),
         default="user",
-        help="the file for all your work, or that of the project in this folder (default: user)",
+        help="the file for all your work, that of the project in this folder, or your own settings "
+        "for this project, which Claude Code has (default: user)",
     )
 
 
@@ -228,11 +229,12 @@ def _print_entry(host: "HostApp", name: str, server: "ServerConfig", options: Na
     if options.json:
         print_json(entry)
         return
-    print_error(f"For {host.title}: {host.file(Machine.current(), options.scope)}")
+    machine = Machine.current()
+    print_error(f"For {host.title}: {host.file(machine, options.scope)}")
     if server.env:
         print_error(f"This contains the value of {', '.join(server.env)}.")
     inputs = make_inputs(name, server.env_vars) if host.shape.inputs else ()
-    print_text(render_entry(host, (host.key, name), entry, inputs))
+    print_text(render_entry(host, host.key_path(machine, options.scope, name), entry, inputs))
 
 
 def _print_link(host: "HostApp", name: str, options: Namespace) -> None:

@@ -9,6 +9,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, DovetailError, Unauthorized
+from .options import URL
 from .output import print_error
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def check_server(
     """
     import asyncio
 
-    is_gateway = server.args[:3] == ["-m", "dovetail", "gateway"]
+    is_gateway = source is None or (server.url is None and URL.fullmatch(source) is not None)
     try:
         found = _check_gateway(server, source) if is_gateway else asyncio.run(_list_names(server))
     except Unauthorized:

@@ -36,11 +36,7 @@ def describe_change(
     """
     if not change.is_changed:
         return ""
-    rest = change.new or ""
-    if entry is not None:
-        with suppress(EditError):
-            rest = change.old or ""
-            rest = remove_entry(rest, format, path).text
+    rest = change.new or "" if entry is None else _without(change.old or "", format, path)
     lines = []
     if isinstance(old, dict):
         hide = hide_values if _is_own(file, path, old) else hide_all
@@ -48,6 +44,12 @@ def describe_change(
     if entry is not None:
         lines += [f"+{line}" for line in _added_lines(rest, format, path, hide_values(entry))]
     return "\n".join(lines)
+
+
+def _without(text: str, format: Format, path: KeyPath) -> str:
+    with suppress(EditError):  # the entry cannot be removed alone, but it can be replaced
+        return remove_entry(text, format, path).text
+    return text
 
 
 def _added_lines(text: str, format: Format, path: KeyPath, entry: dict[str, Any]) -> Iterator[str]:

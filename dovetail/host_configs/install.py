@@ -73,7 +73,7 @@ def plan_install(
         name: The name of the entry.
         server: The server.
         machine: Where the files are.
-        scope: The file of the user or of the project.
+        scope: The file of the user or of the project, or the user's settings for the project.
         is_running: Whether the host runs, so that its own command should make the change.
 
     Raises:
@@ -82,7 +82,7 @@ def plan_install(
     """
     entry = to_entry(server, host, name, scope=scope)
     inputs = make_inputs(name, server.env_vars) if host.shape.inputs else ()
-    file, path = host.file(machine, scope), (host.key, name)
+    file, path = host.file(machine, scope), host.key_path(machine, scope, name)
     try:
         change = entries.plan_install(file, host.format, path, entry, inputs=inputs)
     except ConfigError as error:
@@ -126,14 +126,14 @@ def plan_uninstall(
         host: The host.
         name: The name of the entry.
         machine: Where the files are.
-        scope: The file of the user or of the project.
+        scope: The file of the user or of the project, or the user's settings for the project.
         is_running: Whether the host runs, so that its own command should make the change.
         force: Whether to remove an entry that `install` did not write, or that changed since.
 
     Raises:
         ConfigError: There is no such entry, or it needs `force`.
     """
-    file, path = host.file(machine, scope), (host.key, name)
+    file, path = host.file(machine, scope), host.key_path(machine, scope, name)
     try:
         change = entries.plan_uninstall(file, host.format, path, force=force)
     except EditError as error:

@@ -157,6 +157,32 @@ def test_the_file_of_a_project_is_used(home: Path, run: Run) -> None:
     assert "has no file for projects" in refused.failure
 
 
+@pytest.mark.parametrize("before", [None, '{"projects": {"/x": {"mcpServers": {"y": {}}}}}'])
+def test_claude_code_has_servers_for_one_project_of_one_user(
+    home: Path, run: Run, before: str | None
+) -> None:
+    file = file_of(find_host("claude-code"), home)
+    if before is not None:
+        write(file, before)
+    local = ("--scope", "local")
+    done = run("install", "claude-code", WEATHER, "--no-check", *local)
+    assert done.code == 0, done.err
+    value = json.loads(file.read_text())
+    settings = value["projects"][str(home / "my project")]
+    assert settings["mcpServers"]["weather"]["command"] == sys.executable
+    assert "mcpServers" not in value
+    assert "has no server 'weather'" in run("uninstall", "claude-code", "weather").failure
+    assert run("uninstall", "claude-code", "weather", *local).code == 0
+    assert (file.read_text() if file.exists() else None) == before
+
+
+def test_other_hosts_have_no_local_scope(run: Run) -> None:
+    for host in HOSTS:
+        if host.id != "claude-code":
+            refused = run("install", host.id, WEATHER, "--no-check", "--scope", "local")
+            assert refused.failure.startswith(f"{host.title} has no local scope.")
+
+
 def test_a_url_is_written_as_such_or_served_by_a_command(home: Path, run: Run) -> None:
     url = "https://weather.example/mcp"
     assert run("install", "windsurf", url, "--no-check").code == 0

@@ -97,6 +97,27 @@ def test_claude_code_is_asked_to_add_and_remove(home: Path, run: Run, programs: 
     assert stdin == ""
 
 
+LOCAL = """
+settings = {}
+if arguments[1] == "add-json":
+    settings = {"mcpServers": {arguments[4]: json.loads(arguments[5])}}
+file.write_text(json.dumps({"projects": {os.getcwd(): settings}}))
+"""
+
+
+def test_claude_code_is_asked_to_add_for_one_project(home: Path, run: Run, programs: Path) -> None:
+    stub = Stub(programs / "claude", file_of(CLAUDE, home), LOCAL)
+    local = ("--scope", "local")
+    done = run("install", "claude-code", WEATHER, "--no-check", *local, running="claude")
+    assert done.code == 0, done.err
+    removed = run("uninstall", "claude-code", "weather", *local, running="claude")
+    assert removed.code == 0, removed.err
+    (add, _, folder), (remove, _, _) = stub.records
+    assert add[:5] == ["mcp", "add-json", "--scope", "local", "weather"]
+    assert remove == ["mcp", "remove", "--scope", "local", "weather"]
+    assert folder == str(home / "my project")
+
+
 def test_an_entry_is_removed_before_claude_code_adds_it_again(
     home: Path, run: Run, programs: Path
 ) -> None:
