@@ -4,6 +4,7 @@ The commands `claude`, `code` and `codex` are small programs that record their a
 """
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from dovetail import config
 from dovetail.errors import ConfigError
 from dovetail.host_configs import host_commands
 from dovetail.host_configs.hosts import find_host
-from tests.cli.conftest import WEATHER, Run, file_of, write
+from tests.cli.conftest import SECONDS, WEATHER, Run, file_of, write
 
 CLAUDE, CODE, CODEX = (find_host(name) for name in ("claude-code", "vscode", "codex"))
 SEEN = """#!{python}
@@ -39,7 +40,8 @@ file.write_text(json.dumps(value))
 """
 FAILS_TO_ADD = """
 if arguments[1] == "add-json" and "weather.py" in arguments[5]:
-    sys.exit("\\udcff no".encode("utf-8", "surrogateescape"))
+    sys.stderr.buffer.write(b"\\xff no\\n")
+    sys.exit(1)
 """
 CODE_WORKS = """
 entry = json.loads(arguments[1])
@@ -137,7 +139,7 @@ def test_if_claude_code_cannot_add_the_entry_the_old_one_comes_back(
     stub = Stub(programs / "claude", file_of(CLAUDE, home), FAILS_TO_ADD + WORKS)
     write(file_of(CLAUDE, home), '{"mcpServers": {"weather": {"command": "/old"}}}')
     done = run("install", "claude-code", WEATHER, "--no-check", running="claude")
-    assert "`claude mcp add-json` failed: " in done.failure
+    assert done.failure == "`claude mcp add-json` failed: \ufffd no"
     assert [call[1] for call in stub.calls] == ["remove", "add-json", "add-json"]
     assert config.read(file_of(CLAUDE, home))["weather"].command == "/old"
     assert not (home / ".local/state/dovetail/installed.json").exists()
@@ -154,16 +156,25 @@ def test_an_old_entry_with_values_is_not_passed_to_a_command(
     assert stub.calls == []
 
 
-@pytest.mark.parametrize("old", ["{}", '{"servers": {"weather": {"command": "/old"}}}'])
+OTHER = '{"servers": {"weather": {"command": "/other"}}}'
+
+
+@pytest.mark.parametrize(
+    ("old", "code"),
+    [
+        ("{}", ""),
+        (OTHER, ""),
+        ("{}", f"file.write_text({OTHER!r})\n"),
+    ],
+)
 def test_success_that_is_not_true_is_noticed(
-    home: Path, run: Run, programs: Path, old: str
+    home: Path, run: Run, programs: Path, old: str, code: str
 ) -> None:
-    Stub(programs / "code", file_of(CODE, home), "")
-    file = write(file_of(CODE, home), old)
+    Stub(programs / "code", file_of(CODE, home), code)
+    write(file_of(CODE, home), old)
     done = run("install", "vscode", WEATHER, "--no-check", running="code")
     assert done.code == 2
     assert "`code` reported success, but" in done.failure and "profile" in done.failure
-    assert file.read_text() == old
     assert not (home / ".local/state/dovetail/installed.json").exists()
 
 
@@ -253,6 +264,13 @@ def test_a_batch_file_gets_no_json(monkeypatch: pytest.MonkeyPatch) -> None:
     found = host_commands.find_add_commands(CLAUDE, "x", server, {"command": "x"}, "user")
     assert isinstance(found, str) and "batch file" in found
     assert isinstance(host_commands.find_remove_commands(CLAUDE, "x", "user"), str)
+
+
+def test_a_command_gets_no_input() -> None:
+    command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    code = f"from dovetail.host_configs.host_commands import run\nrun({command!r})"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as program:
+        assert program.wait(SECONDS) == 0, "although its own input stays open"
 
 
 def test_a_command_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
