@@ -4,21 +4,18 @@ Before anything is written, the server is started as the host would start it: in
 environment, from the root folder. `--no-check` skips that.
 """
 
-import os
 import shlex
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import TYPE_CHECKING
 
-from ..errors import ConfigError, DovetailError, Unauthorized
+from ..errors import ConfigError
 from .output import bold, dim, print_error, print_json, print_line, print_text
 
 if TYPE_CHECKING:
     from ..config import ServerConfig
     from ..host_configs.hosts import HostApp
     from ..host_configs.install import Plan
-
-CHECK_SECONDS = 60.0
 
 
 def add_install_arguments(parser: ArgumentParser) -> None:
@@ -62,9 +59,10 @@ def add_scope_argument(parser: ArgumentParser) -> None:
     """Add `--scope`."""
     parser.add_argument(
         "--scope",
-        choices=("user", "project"),
+        choices=("user", "project", "local"),
         default="user",
-        help="the file for all your work, or that of the project in this folder (default: user)",
+        help="the file for all your work, that of the project in this folder, or your own settings "
+        "for this project, which Claude Code has (default: user)",
     )
 
 
@@ -84,16 +82,14 @@ def install(options: Namespace) -> None:
     if options.print:
         _print_entry(host, name, server, options)
         return
-    tools = None if options.no_check else _check(server, host, options)
-    _install(host, name, server, tools, options)
+    _install(host, name, server, options)
 
 
-def _install(
-    host: "HostApp", name: str, server: "ServerConfig", tools: list[str] | None, options: Namespace
-) -> None:
+def _install(host: "HostApp", name: str, server: "ServerConfig", options: Namespace) -> None:
     from ..host_configs.hosts import Machine
     from ..host_configs.install import apply, plan_install
     from ..host_configs.running import is_running
+    from .install_check import check_server
 
     plan = plan_install(
         host,
@@ -103,7 +99,14 @@ def _install(
         scope=options.scope,
         is_running=is_running(host),
     )
-    if plan.is_needed and not options.dry_run:
+    is_done = plan.is_needed and not options.dry_run
+    if is_done and plan.must_close is not None:
+        raise ConfigError(plan.must_close)
+    is_checked = plan.is_needed and not options.no_check
+    tools = check_server(server, host, source=options.source) if is_checked else None
+    if plan.is_needed:
+        _warn_of_values(plan, server, options)
+    if is_done:
         apply(plan)
     if options.json:
         print_json(_document(plan, tools, options))
@@ -111,24 +114,51 @@ def _install(
     _print_change(plan, options)
     if tools is not None:
         print_line(dim(f"The server starts and has {_count(tools)}."))
-    if plan.is_needed and not options.dry_run:
+    if is_done:
         print_line(host.after.format(title=host.title))
+
+
+def _warn_of_values(plan: "Plan", server: "ServerConfig", options: Namespace) -> None:
+    if not server.env:
+        return
+    names = ", ".join(server.env)
+    shared = " Others see it if you share the project." if options.scope == "project" else ""
+    print_error(f"{plan.file} will contain the value of {names}.{shared}")
 
 
 def _print_change(plan: "Plan", options: Namespace) -> None:
     if not plan.is_needed:
         print_line(f"{plan.file} already has ", bold(plan.name), ". Nothing changed.")
         return
-    verb = "would be added to" if options.dry_run else "was added to"
-    print_line(bold(plan.name), f" {verb} {plan.host.title}: {plan.file}")
+    verb = "replaced in" if plan.old is not None else "added to"
+    print_plan(plan, f"would be {verb}" if options.dry_run else f"was {verb}", options)
+
+
+def print_plan(plan: "Plan", what: str, options: Namespace) -> None:
+    """Print what changes, or would change.
+
+    Args:
+        plan: The plan.
+        what: What happens to the entry, such as "was added to".
+        options: The options of the command.
+    """
+    print_line(bold(plan.name), f" {what} {plan.host.title}: {plan.file}")
     print_text(plan.difference + "\n")
-    if plan.command is not None:
+    for one in plan.inputs:
+        print_line(dim(f"{plan.host.title} asks for {one['description']} when it starts it."))
+    if plan.deletes_file:
+        doing = "would be deleted" if options.dry_run else "was deleted"
+        print_line(dim(f"The file {doing}, because nothing else is in it."))
+    if plan.must_close is not None:
+        print_line(dim(plan.must_close))
+    if plan.commands is not None:
         doing = "would be run" if options.dry_run else "was run"
-        print_line(dim(f"`{shlex.join(plan.command[:3])} …` {doing}, because the host is running."))
+        shown = shlex.join(plan.commands.steps[-1][:3])
+        print_line(dim(f"`{shown} …` {doing}, because the host is running."))
 
 
 def _document(plan: "Plan", tools: list[str] | None, options: Namespace) -> dict[str, object]:
-    from ..host_configs.install import hide_values
+    from ..host_configs.hiding import hide_values
 
     return {
         "host": plan.host.id,
@@ -190,16 +220,21 @@ def _parse_variable(text: str) -> tuple[str, str | None]:
 
 
 def _print_entry(host: "HostApp", name: str, server: "ServerConfig", options: Namespace) -> None:
-    from ..host_configs.edit import set_entry
     from ..host_configs.host_entry import to_entry
     from ..host_configs.hosts import Machine
+    from ..host_configs.inputs import make_inputs
+    from ..host_configs.install import render_entry
 
     entry = to_entry(server, host, name, scope=options.scope)
     if options.json:
         print_json(entry)
         return
-    print_error(f"For {host.title}: {host.file(Machine.current(), options.scope)}")
-    print_text(set_entry("", host.format, (host.key, name), entry).text)
+    machine = Machine.current()
+    print_error(f"For {host.title}: {host.file(machine, options.scope)}")
+    if server.env:
+        print_error(f"This contains the value of {', '.join(server.env)}.")
+    inputs = make_inputs(name, server.env_vars) if host.shape.inputs else ()
+    print_text(render_entry(host, host.key_path(machine, options.scope, name), entry, inputs))
 
 
 def _print_link(host: "HostApp", name: str, options: Namespace) -> None:
@@ -225,47 +260,3 @@ def _print_link(host: "HostApp", name: str, options: Namespace) -> None:
     print_line()
     print_line(dim("For a README:"))
     print_line(link.button)
-
-
-# the check
-
-
-def _check(server: "ServerConfig", host: "HostApp", options: Namespace) -> list[str]:
-    """Start the server as the host would; return the names of its tools."""
-    import asyncio
-
-    try:
-        return asyncio.run(_list_tools(server))
-    except Unauthorized:
-        raise ConfigError(
-            f"{options.source} requires a login. Run `dovetail login {options.source}` first, and "
-            "then this command again. Nothing was written."
-        ) from None
-    except DovetailError as error:
-        raise ConfigError(
-            f"The server does not start as {host.title} would start it, so nothing was written "
-            f"(--no-check writes it anyway): {error}"
-        ) from None
-
-
-async def _list_tools(server: "ServerConfig") -> list[str]:
-    from .. import Client
-
-    target: str | list[str] = server.url or [server.command or "", *server.args]
-    is_url = server.url is not None
-    client = Client(
-        target,
-        env=None if is_url else _bare_environment(server),
-        cwd=None if is_url else os.sep,
-        timeout=CHECK_SECONDS,
-    )
-    async with client:
-        return [tool.name for tool in await client.list_tools()]
-
-
-def _bare_environment(server: "ServerConfig") -> dict[str, str]:
-    """Return what hosts pass on: hardly any variables, and no PATH of a shell. The client adds the
-    home folder and the name of the user."""
-    path = {} if os.name == "nt" else {"PATH": "/usr/bin:/bin"}
-    passed = {name: os.environ[name] for name in server.env_vars if name in os.environ}
-    return {**path, **passed, **server.env}

@@ -400,6 +400,8 @@ def _print_failure(error: Exception) -> None:
         print_error(f"dovetail: error: {one_line(str(error) or type(error).__name__)}")
         for page in error.elicitations if isinstance(error, UrlRequired) else ():
             print_error(f"  Visit this page first: {page.url}")
+        for note in getattr(error, "__notes__", ()):
+            print_error(note, lines=True)
     else:
         print_error(
             f"dovetail: error: {type(error).__name__}: {one_line(str(error))} "
@@ -409,6 +411,8 @@ def _print_failure(error: Exception) -> None:
 
 def _to_document(error: Exception) -> dict[str, Any]:
     document: dict[str, Any] = {"type": type(error).__name__, "message": str(error)}
+    if notes := getattr(error, "__notes__", ()):
+        document["notes"] = list(notes)
     if isinstance(error, ProtocolError):
         document |= {"code": error.code, "data": error.data}
     return document

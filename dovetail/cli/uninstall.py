@@ -2,8 +2,8 @@
 
 from argparse import ArgumentParser, Namespace
 
-from .install import add_scope_argument
-from .output import bold, print_json, print_line, print_text
+from .install import add_scope_argument, print_plan
+from .output import print_json
 
 
 def add_uninstall_arguments(parser: ArgumentParser) -> None:
@@ -41,6 +41,4 @@ def uninstall(options: Namespace) -> None:
         changed = not options.dry_run
         print_json({"host": host.id, "file": str(plan.file), "name": plan.name, "changed": changed})
         return
-    verb = "would be removed from" if options.dry_run else "was removed from"
-    print_line(bold(plan.name), f" {verb} {host.title}: {plan.file}")
-    print_text(plan.difference + "\n")
+    print_plan(plan, f"{'would be' if options.dry_run else 'was'} removed from", options)

@@ -102,6 +102,28 @@ def remove_value(document: JsonDocument, path: KeyPath) -> list[Splice]:
     return [_difference(text, after)]
 
 
+def append_element(document: JsonDocument, key: str, value: Any) -> list[Splice]:
+    """Return the changes that add a value to a list at the top level, after its last element.
+
+    Args:
+        document: The text, which has the list.
+        key: The key of the list.
+        value: The value.
+    """
+    return _insert(document.text, document.root.children[key], None, value)
+
+
+def remove_element(document: JsonDocument, key: str, index: int) -> list[Splice]:
+    """Return the changes that remove an element of a list at the top level.
+
+    Args:
+        document: The text, which has the list.
+        key: The key of the list.
+        index: The index of the element.
+    """
+    return _remove(document, (key, index))
+
+
 def _difference(before: str, after: str) -> Splice:
     """Return one change that turns a text into another one."""
     shorter = min(len(before), len(after))
@@ -122,8 +144,8 @@ def _fill(text: str, value: Any) -> Splice:
     return Splice(0, 0, written + ("" if LINE_BREAK.search(text) else line_break))
 
 
-def _insert(text: str, parent: JsonNode, key: str, value: Any) -> list[Splice]:
-    """Add an entry to an object, after its last entry."""
+def _insert(text: str, parent: JsonNode, key: str | None, value: Any) -> list[Splice]:
+    """Add an entry to an object, or an element without a key to a list, after the last one."""
     if not parent.children:
         return _insert_first(text, parent, key, value)
     last = list(parent.children.values())[-1]
@@ -148,8 +170,8 @@ def _insert(text: str, parent: JsonNode, key: str, value: Any) -> list[Splice]:
     return [Splice(after, after, ","), Splice(at, at, new)]
 
 
-def _insert_first(text: str, parent: JsonNode, key: str, value: Any) -> list[Splice]:
-    """Add an entry to an object that has none, but may have comments."""
+def _insert_first(text: str, parent: JsonNode, key: str | None, value: Any) -> list[Splice]:
+    """Add an entry to an object or a list that has none, but may have comments."""
     closing = parent.end - 1
     inner = text[parent.start + 1 : closing]
     comments = _COMMENTS.match(text, parent.start + 1)
@@ -178,7 +200,7 @@ def _replace(text: str, node: JsonNode, value: Any) -> Splice:
     return Splice(node.start, node.end, _dump(value, space))
 
 
-def _remove(document: JsonDocument, path: KeyPath) -> list[Splice]:
+def _remove(document: JsonDocument, path: tuple[str | int, ...]) -> list[Splice]:
     parent, node = document.find(*path[:-1]), document.find(*path)
     assert parent is not None and node is not None
     text, first, closing = document.text, parent.start + 1, parent.end - 1
@@ -237,12 +259,14 @@ def _is_compact(text: str, node: JsonNode) -> bool:
     return text[node.start - 1] == ":"
 
 
-def _write_on_line(key: str, value: Any, space: str) -> str:
-    return f"{_dump(key, space)}:{space}{_dump(value, space)}"
+def _write_on_line(key: str | None, value: Any, space: str) -> str:
+    written = _dump(value, space)
+    return written if key is None else f"{_dump(key)}:{space}{written}"
 
 
-def _write_entry(key: str, value: Any, layout: JsonLayout) -> str:
-    return f"{_dump(key)}: {_write(value, layout)}"
+def _write_entry(key: str | None, value: Any, layout: JsonLayout) -> str:
+    written = _write(value, layout)
+    return written if key is None else f"{_dump(key)}: {written}"
 
 
 def _write(value: Any, layout: JsonLayout) -> str:

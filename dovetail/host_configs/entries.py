@@ -9,11 +9,13 @@ time do not lose an entry. The record is written before the file. If the program
 between, the file is as it was, and a later `uninstall` of another entry removes only that entry.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .edit import Format, set_entry
 from .files import hold_lock, read_text, remove, replace
+from .inputs import add_inputs, list_ids, remove_inputs
 from .records import (
     EntryRecord,
     InstallRecords,
@@ -24,7 +26,7 @@ from .records import (
     record_install,
     write_records,
 )
-from .splice import KeyPath
+from .splice import Edit, KeyPath
 
 
 class FileChange(NamedTuple):
@@ -39,7 +41,14 @@ class FileChange(NamedTuple):
         return self.old != self.new
 
 
-def plan_install(file: Path, format: Format, path: KeyPath, entry: dict[str, Any]) -> FileChange:
+def plan_install(
+    file: Path,
+    format: Format,
+    path: KeyPath,
+    entry: dict[str, Any],
+    *,
+    inputs: Sequence[dict[str, Any]] = (),
+) -> FileChange:
     """Return what `install_entry` would change.
 
     Args:
@@ -47,14 +56,16 @@ def plan_install(file: Path, format: Format, path: KeyPath, entry: dict[str, Any
         format: Its format.
         path: The keys that lead to the entry, of which the last one is its name.
         entry: The entry, made of JSON values.
+        inputs: The inputs that the entry names.
 
     Raises:
         ConfigError: The file cannot be read.
         EditError: The text is not valid, or the entry cannot be added without changing more.
     """
     old = read_text(file)
-    edit = set_entry(old or "", format, path, entry)
-    return FileChange(old, edit.text if edit.is_changed else old)
+    known = _find_record(read_records(), file, path)
+    edits = _edit(old or "", format, path, entry, inputs, known)
+    return FileChange(old, edits[-1].text if edits else old)
 
 
 def install_entry(
@@ -64,6 +75,7 @@ def install_entry(
     entry: dict[str, Any],
     *,
     host: str,
+    inputs: Sequence[dict[str, Any]] = (),
     inside: Path | None = None,
 ) -> FileChange:
     """Add an entry to a file, or replace the one that has its name. If an equal entry exists,
@@ -75,6 +87,7 @@ def install_entry(
         path: The keys that lead to the entry, of which the last one is its name.
         entry: The entry, made of JSON values.
         host: The id of the host, for the record.
+        inputs: The inputs that the entry names. Those that exist are kept.
         inside: A folder that a symbolic link must not lead out of.
 
     Raises:
@@ -82,14 +95,15 @@ def install_entry(
         EditError: The text is not valid, or the entry cannot be added without changing more.
     """
     with hold_lock():
-        old = read_text(file)
-        edit = set_entry(old or "", format, path, entry)
-        if not edit.is_changed:
+        old, records = read_text(file), read_records()
+        known = _find_record(records, file, path)
+        edits = _edit(old or "", format, path, entry, inputs, known)
+        if not edits:
             return FileChange(old, old)
-        records = read_records()
-        written = EntryRecord(host, path, digest_entry(entry))
-        record = record_install(records.find(file), old, edit, written)
-        change = FileChange(old, edit.text)
+        own = _find_own_inputs(old or "", inputs, known)
+        written = EntryRecord(host, path, digest_entry(entry), own)
+        record = record_install(records.find(file), old, edits, format, written)
+        change = FileChange(old, edits[-1].text)
         _write(file, change, records, records.with_file(file, record), inside)
     return change
 
@@ -142,6 +156,42 @@ def uninstall_entry(
         elif after != records:
             write_records(after)
     return change
+
+
+def _edit(
+    text: str,
+    format: Format,
+    path: KeyPath,
+    entry: dict[str, Any],
+    inputs: Sequence[dict[str, Any]],
+    known: EntryRecord | None,
+) -> list[Edit]:
+    """Return the edits that add an entry and its inputs, one after the other. Inputs that an
+    earlier `install` added, and that are no longer needed, are removed."""
+    edits = [set_entry(text, format, path, entry)]
+    if known is not None and known.inputs:
+        wanted = {one["id"] for one in inputs}
+        stale = [one for one in known.inputs if one not in wanted]
+        edits += remove_inputs(edits[-1].text, stale)
+    if inputs:
+        edits += add_inputs(edits[-1].text, inputs)
+    return edits if any(edit.is_changed for edit in edits) else []
+
+
+def _find_own_inputs(
+    old: str, inputs: Sequence[dict[str, Any]], known: EntryRecord | None
+) -> tuple[str, ...]:
+    """Return the ids of the inputs that `install` has added, now or before."""
+    if not inputs:
+        return ()
+    existing, own = list_ids(old), known.inputs if known else ()
+    ids = [one["id"] for one in inputs]
+    return tuple(one for one in ids if one not in existing or one in own)
+
+
+def _find_record(records: InstallRecords, file: Path, path: KeyPath) -> EntryRecord | None:
+    record = records.find(file)
+    return record.find(path) if record else None
 
 
 def _plan(

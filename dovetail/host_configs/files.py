@@ -4,7 +4,8 @@ A file is replaced whole or not at all: the new text is written to a temporary f
 which then takes its place. If the program is killed before that, the file is as it was, and a
 temporary file is left over, which nothing reads. The mode and the owner are kept. A symbolic link
 stays, and its target is replaced. The first replacement keeps the old file as
-`<file>.dovetail-backup`, which only its owner can read.
+`<file>.dovetail-backup`, which only its owner can read. That of a project's file is in the state
+folder.
 
 `hold_lock` lets one command at a time read, change and replace files, so that no change is lost.
 """
@@ -12,14 +13,16 @@ stays, and its target is replaced. The first replacement keeps the old file as
 import os
 import stat
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
+from secrets import token_hex
 
 from ..config.state_folder import state_folder
 from ..errors import ConfigError
+from ..file_lock import try_lock
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 BACKUP_SUFFIX = ".dovetail-backup"
@@ -74,13 +77,14 @@ def replace(path: Path, old: str | None, new: str, *, inside: Path | None = None
     _require_unchanged(path, old)
     with _explained(path):
         if old is None:
-            _make_folders(target.parent)
-            write_file(target, new.encode(), None)
+            _make_folders(target.parent, is_private=inside is None)
+            write_file(target, new.encode(), None, is_private=inside is None)
             return
         found = target.stat()
         _require_writable(path, target, found)
-        backup = path.with_name(path.name + BACKUP_SUFFIX)
+        backup = find_backup(path, inside)
         if not os.path.lexists(backup):
+            backup.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_file(backup, old.encode(), None)
         write_file(target, new.encode(), found)
 
@@ -105,15 +109,34 @@ def remove(path: Path, old: str, *, inside: Path | None = None) -> None:
         target.unlink()
 
 
-def write_file(target: Path, data: bytes, like: os.stat_result | None) -> None:
+def find_backup(path: Path, inside: Path | None = None) -> Path:
+    """Return where the file is kept as it was before the first change: next to it, or in the state
+    folder if the file belongs to a project, so that nobody commits it.
+
+    Args:
+        path: The file, or a symbolic link to it.
+        inside: The folder of the project.
+    """
+    if inside is None:
+        return path.with_name(path.name + BACKUP_SUFFIX)
+    digest = sha256(os.fsencode(os.path.abspath(path))).hexdigest()
+    return state_folder() / "backups" / f"{digest[:16]}-{path.name}{BACKUP_SUFFIX}"
+
+
+def write_file(
+    target: Path, data: bytes, like: os.stat_result | None, *, is_private: bool = True
+) -> None:
     """Write a file whole or not at all.
 
     Args:
         target: The file, which is replaced if it exists.
         data: Its new contents.
-        like: Whose mode and owner the file gets; None for a file that only its owner can read.
+        like: Whose mode and owner the file gets; None for a new file.
+        is_private: Whether only its owner can read a new file. Otherwise the umask decides.
     """
-    handle, temporary = tempfile.mkstemp(prefix=".dovetail-new-", dir=target.parent)  # mode 0600
+    temporary = str(target.parent / f".dovetail-new-{token_hex(8)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    handle = os.open(temporary, flags, 0o600 if is_private or like is not None else 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -147,7 +170,7 @@ def hold_lock() -> Iterator[None]:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
     try:
         deadline = time.monotonic() + LOCK_SECONDS
-        while not _try_lock(number):
+        while not try_lock(number):
             if time.monotonic() > deadline:
                 raise ConfigError(
                     "Another dovetail command is changing the files of hosts. Try again when it "
@@ -198,14 +221,14 @@ def _explained(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _make_folders(folder: Path) -> None:
-    """Create a folder and its parents, for the owner only."""
+def _make_folders(folder: Path, *, is_private: bool) -> None:
+    """Create a folder and its parents, for the owner only or as the umask says."""
     missing = []
     while not folder.is_dir():
         missing.append(folder)
         folder = folder.parent
     for each in reversed(missing):
-        each.mkdir(mode=0o700, exist_ok=True)
+        each.mkdir(mode=0o700 if is_private else 0o777, exist_ok=True)
 
 
 def _copy_owner(temporary: str, like: os.stat_result) -> None:
@@ -238,24 +261,3 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(number)
         finally:
             os.close(number)
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _try_lock(number: int) -> bool:
-        try:
-            os.lseek(number, 0, os.SEEK_SET)
-            msvcrt.locking(number, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-else:
-    import fcntl
-
-    def _try_lock(number: int) -> bool:
-        try:
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True

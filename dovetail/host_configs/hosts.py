@@ -17,7 +17,8 @@ from .machine import Machine
 __all__ = ["HOSTS", "EntryShape", "Format", "HostApp", "Machine", "Scope", "find_host"]
 
 Format = Literal["json", "toml", "yaml"]
-Scope = Literal["user", "project"]
+Scope = Literal["user", "project", "local"]
+"""The user's file; the file of a project; or the part of the user's file for one project."""
 
 
 class EntryShape(Struct, frozen=True, kw_only=True):
@@ -37,7 +38,10 @@ class EntryShape(Struct, frozen=True, kw_only=True):
     in_user_file: Mapping[str, Any] = {}
     """Fields that every entry of the user's file has."""
     reference: str | None = None
-    """How a value names an environment variable, such as `${NAME}`. None if the host cannot."""
+    """How a value names an environment variable, such as `${{{}}}`. `{name}` is the server's name.
+    None if the host cannot."""
+    inputs: bool = False
+    """Whether a reference names an element of the list `inputs`, which asks for the value."""
     names: str | None = None
     """The field that lists the names of variables to pass on, if the host has one."""
 
@@ -54,6 +58,9 @@ class HostApp(Struct, frozen=True, kw_only=True):
     """The same on Windows, if it differs."""
     project: tuple[str, ...] = ()
     """Where the file of a project may be."""
+    local: tuple[str, ...] = ()
+    """The keys in the user's file that lead to the settings of one project, if the host has those.
+    `{project}` is the folder of the project."""
     format: Format = "json"
     key: str = "mcpServers"
     shape: EntryShape = EntryShape()
@@ -70,8 +77,10 @@ class HostApp(Struct, frozen=True, kw_only=True):
         """Return the files that the host may use, the preferred one first.
 
         Raises:
-            ConfigError: The host has no file for projects.
+            ConfigError: The host does not have this scope.
         """
+        if scope == "local" and not self.local:
+            raise ConfigError(f"{self.title} has no local scope. Use --scope user.")
         if scope == "project":
             if not self.project:
                 raise ConfigError(f"{self.title} has no file for projects. Use --scope user.")
@@ -88,6 +97,18 @@ class HostApp(Struct, frozen=True, kw_only=True):
         """Return the file that the host uses: the first that exists, or the preferred one."""
         candidates = self.candidates(machine, scope)
         return next((path for path in candidates if path.exists()), candidates[0])
+
+    def key_path(self, machine: Machine, scope: Scope, name: str) -> tuple[str, ...]:
+        """Return the keys that lead to an entry, of which the last one is its name.
+
+        Args:
+            machine: Where the files are.
+            scope: The file that is meant.
+            name: The name of the entry.
+        """
+        keys = self.local if scope == "local" else ()
+        project = str(machine.project)
+        return (*(project if key == "{project}" else key for key in keys), self.key, name)
 
     def is_installed(self, machine: Machine) -> bool:
         """Whether there are signs of the host on this machine: its file, or the folder of it."""
@@ -126,6 +147,7 @@ HOSTS = (
         title="Claude Code",
         user=("{claude}/.claude.json",),
         project=(".mcp.json",),
+        local=("projects", "{project}"),
         shape=EntryShape(with_url={"type": "http"}, reference="${{{}}}"),
         command="claude",
         processes=("claude", "claude.exe"),
@@ -146,7 +168,12 @@ HOSTS = (
         user=("{application}/Code/User/mcp.json",),
         project=(".vscode/mcp.json",),
         key="servers",
-        shape=EntryShape(with_command={"type": "stdio"}, with_url={"type": "http"}),
+        shape=EntryShape(
+            with_command={"type": "stdio"},
+            with_url={"type": "http"},
+            reference="${{input:{name}-{}}}",
+            inputs=True,
+        ),
         command="code",
         processes=("code", "Code", "Code.exe", "Electron"),
         after="VS Code asks whether you trust the server when it starts it. "

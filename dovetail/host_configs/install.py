@@ -1,28 +1,25 @@
-"""Plan how a host gets a server or loses it, show that, and do it.
+"""Plan how a host gets a server or loses it, show that, and do it."""
 
-What a plan shows never contains the values of variables or headers, nor other entries of the file.
-"""
-
-from collections.abc import Mapping
-from difflib import unified_diff
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from ..config import ServerConfig
 from ..errors import ConfigError
+from ..text import quote
 from . import entries, host_commands
-from .edit import find_entry, parse, remove_entry, set_entry
-from .files import hold_lock, read_text
+from .difference import describe_change
+from .edit import find_entry, parse, set_entry
+from .hiding import hide_values
+from .host_commands import HostCommands
 from .host_entry import to_entry
 from .hosts import HostApp, Machine, Scope
-from .records import EntryRecord, digest_entry, read_records, record_install, write_records
-from .splice import Edit, EditError
-
-HIDDEN = "********"
-_HIDING = ("env", "envs", "environment", "headers", "http_headers")
+from .inputs import add_inputs, make_inputs
+from .splice import EditError, KeyPath
+from .verified_commands import choose_way, run_commands
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -30,23 +27,34 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     host: HostApp
     file: Path
-    name: str
+    path: KeyPath
+    """The keys that lead to the entry, of which the last one is its name."""
     entry: dict[str, Any] | None
     """The new entry; None if it is removed."""
+    inputs: tuple[dict[str, Any], ...] = ()
+    """The inputs that the new entry names."""
     is_needed: bool
     """Whether the file is not yet as it should be."""
+    old: Any = None
+    """The entry that is replaced or removed; None if there is none."""
+    deletes_file: bool = False
+    """Whether the file is deleted, because `install` created it and nothing else is in it."""
     difference: str
-    """The lines that change, with the values of variables and headers hidden."""
-    command: list[str] | None = None
-    """The command of the host that makes the change, if the host runs."""
+    """The lines that are removed and added, without secrets."""
+    commands: HostCommands | None = None
+    """The commands of the host that make the change, if the host runs."""
+    must_close: str | None = None
+    """Why the host has to be closed first; None if it need not be."""
+    folder: Path
+    """The folder of the project."""
     inside: Path | None = None
-    """The folder of the project, which a symbolic link must not leave."""
+    """The folder that a symbolic link must not leave."""
     force: bool = False
 
     @property
-    def path(self) -> tuple[str, str]:
-        """The keys that lead to the entry."""
-        return (self.host.key, self.name)
+    def name(self) -> str:
+        """The name of the entry."""
+        return self.path[-1]
 
 
 def plan_install(
@@ -65,34 +73,40 @@ def plan_install(
         name: The name of the entry.
         server: The server.
         machine: Where the files are.
-        scope: The file of the user or of the project.
+        scope: The file of the user or of the project, or the user's settings for the project.
         is_running: Whether the host runs, so that its own command should make the change.
 
     Raises:
-        ConfigError: The file cannot be read, this entry cannot be changed alone, or the host has to
-            be closed first.
+        ConfigError: The file cannot be read, or this entry cannot be changed alone. A note on the
+            error has the entry.
     """
     entry = to_entry(server, host, name, scope=scope)
-    file = host.file(machine, scope)
+    inputs = make_inputs(name, server.env_vars) if host.shape.inputs else ()
+    file, path = host.file(machine, scope), host.key_path(machine, scope, name)
     try:
-        change = entries.plan_install(file, host.format, (host.key, name), entry)
-    except EditError as error:
-        raise EditError(f"{file}: {error}") from None
-    command = host_commands.add_arguments(host, name, server, entry, scope) if is_running else None
-    if is_running and host.command is not None and command is None and change.is_changed:
-        raise ConfigError(
-            f"{host.title} is running and may write {file} at any time. Close it, and run this "
-            f"command again. (`{host.command}` cannot be used: it is not on the PATH, or other "
-            "users of this machine could see values of variables in its arguments.)"
-        )
+        change = entries.plan_install(file, host.format, path, entry, inputs=inputs)
+    except ConfigError as error:
+        raise _with_paste(_name_file(error, file), host, path, entry, inputs) from None
+    old = find_entry(parse(change.old or "", host.format), path)
+    commands, must_close = choose_way(
+        host,
+        file,
+        scope,
+        is_running and change.is_changed,
+        lambda: host_commands.find_add_commands(host, name, server, entry, scope, old),
+    )
     return Plan(
         host=host,
         file=file,
-        name=name,
+        path=path,
         entry=entry,
+        inputs=inputs,
         is_needed=change.is_changed,
-        difference=_difference(host, change.old or "", name, entry),
-        command=command,
+        old=old,
+        difference=describe_change(file, host.format, path, change, old, entry),
+        commands=commands,
+        must_close=must_close,
+        folder=machine.project,
         inside=machine.project if scope == "project" else None,
     )
 
@@ -112,101 +126,117 @@ def plan_uninstall(
         host: The host.
         name: The name of the entry.
         machine: Where the files are.
-        scope: The file of the user or of the project.
+        scope: The file of the user or of the project, or the user's settings for the project.
         is_running: Whether the host runs, so that its own command should make the change.
         force: Whether to remove an entry that `install` did not write, or that changed since.
 
     Raises:
         ConfigError: There is no such entry, or it needs `force`.
     """
-    file = host.file(machine, scope)
+    file, path = host.file(machine, scope), host.key_path(machine, scope, name)
     try:
-        change = entries.plan_uninstall(file, host.format, (host.key, name), force=force)
+        change = entries.plan_uninstall(file, host.format, path, force=force)
     except EditError as error:
-        raise EditError(f"{file}: {error}") from None
+        raise _name_file(error, file) from None
     if not change.is_changed:
-        raise ConfigError(f"{file} has no server {name!r}. `dovetail hosts` lists the servers.")
+        raise ConfigError(
+            f"{file} has no server {quote(name)}. `dovetail hosts` lists the servers."
+        )
+    old = find_entry(parse(change.old or "", host.format), path)
+    commands, must_close = choose_way(
+        host,
+        file,
+        scope,
+        is_running,
+        lambda: host_commands.find_remove_commands(host, name, scope),
+    )
     return Plan(
         host=host,
         file=file,
-        name=name,
+        path=path,
         entry=None,
+        old=old,
         is_needed=True,
-        difference=_difference(host, change.old or "", name, None),
-        command=host_commands.remove_arguments(host, name, scope) if is_running else None,
+        deletes_file=change.new is None and commands is None,
+        difference=describe_change(file, host.format, path, change, old, None),
+        commands=commands,
+        must_close=must_close,
+        folder=machine.project,
         inside=machine.project if scope == "project" else None,
         force=force,
     )
 
 
 def apply(plan: Plan) -> None:
-    """Do what a plan says: change the file, or run the command of the host.
+    """Do what a plan says: change the file, or run the commands of the host.
 
     Args:
         plan: The plan.
 
     Raises:
-        ConfigError: The file cannot be written, or the command failed.
+        ConfigError: The host has to be closed first, the file cannot be written, or a command
+            failed. If an entry was to be added to a file, a note on the error has the entry.
     """
     host, file = plan.host, plan.file
-    if plan.command is not None:
-        _run_command(plan, plan.command)
+    if plan.must_close is not None:
+        raise ConfigError(plan.must_close)
+    if plan.commands is not None:
+        run_commands(plan, plan.commands)
     elif plan.entry is not None:
-        entries.install_entry(
-            file, host.format, plan.path, plan.entry, host=host.id, inside=plan.inside
-        )
+        try:
+            entries.install_entry(
+                file,
+                host.format,
+                plan.path,
+                plan.entry,
+                host=host.id,
+                inputs=plan.inputs,
+                inside=plan.inside,
+            )
+        except ConfigError as error:
+            error = _name_file(error, file)
+            raise _with_paste(error, host, plan.path, plan.entry, plan.inputs) from None
     else:
         entries.uninstall_entry(file, host.format, plan.path, force=plan.force, inside=plan.inside)
 
 
-def _run_command(plan: Plan, command: list[str]) -> None:
-    """Let the host change its file, and remember the entry that it wrote."""
-    host_commands.run(command)
-    with hold_lock():
-        text = read_text(plan.file) or ""
-        entry = find_entry(parse(text, plan.host.format), plan.path)
-        if (entry is None) != (plan.entry is None):
-            raise ConfigError(f"`{command[0]}` reported success, but {plan.file} did not change")
-        records = read_records()
-        record = records.find(plan.file)
-        if entry is not None:
-            written = EntryRecord(plan.host.id, plan.path, digest_entry(entry))
-            record = record_install(record, text, Edit(text, ()), written)
-        elif record is not None:
-            others = tuple(one for one in record.entries if one.path != plan.path)
-            record = replace(record, entries=others) if others else None
-        write_records(records.with_file(plan.file, record))
+# errors
 
 
-def _difference(host: HostApp, text: str, name: str, entry: Mapping[str, Any] | None) -> str:
-    """Return the lines that change. Neighbours are not shown, because they may hold secrets."""
-    path = (host.key, name)
-    old = find_entry(parse(text, host.format), path)
-    if isinstance(old, dict):
-        text = set_entry(text, host.format, path, hide_values(old)).text
-    if entry is None:
-        after = remove_entry(text, host.format, path).text
-    else:
-        after = set_entry(text, host.format, path, hide_values(entry)).text
-    lines = unified_diff(text.splitlines(), after.splitlines(), n=0, lineterm="")
-    return "\n".join(line for line in lines if not line.startswith(("---", "+++", "@@")))
+def _name_file(error: ConfigError, file: Path) -> ConfigError:
+    """Return an error that names the file, which an error about its text does not."""
+    return EditError(f"{file}: {error}") if isinstance(error, EditError) else error
 
 
-def hide_values(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an entry without the values of its variables and headers. References such as `${KEY}`
-    stay.
+def render_entry(
+    host: HostApp, path: KeyPath, entry: dict[str, Any], inputs: Sequence[dict[str, Any]] = ()
+) -> str:
+    """Return the text of a file that has one entry.
 
     Args:
-        entry: The entry, in the form of any host.
+        host: The host.
+        path: The keys that lead to the entry.
+        entry: The entry.
+        inputs: The inputs that the entry names.
+
+    Raises:
+        EditError: The format of the host cannot represent the entry.
     """
-    return {
-        key: {name: _hide(one) for name, one in value.items()}
-        if isinstance(value, Mapping) and key in _HIDING
-        else value
-        for key, value in entry.items()
-    }
+    text = set_entry("", host.format, path, entry).text
+    return add_inputs(text, inputs)[-1].text if inputs else text
 
 
-def _hide(value: Any) -> Any:
-    is_reference = isinstance(value, str) and value.startswith(("${", "{env:")) and value[-1] == "}"
-    return value if is_reference else HIDDEN
+def _with_paste(
+    error: ConfigError,
+    host: HostApp,
+    path: KeyPath,
+    entry: dict[str, Any],
+    inputs: Sequence[dict[str, Any]],
+) -> ConfigError:
+    """Add the entry to an error as a note, so that the user can add it by hand."""
+    hidden = hide_values(entry)
+    more = "" if hidden == entry else " Values are hidden here; `--print` shows them."
+    with suppress(EditError):  # an entry that no text can hold
+        text = render_entry(host, path, hidden, inputs).rstrip()
+        error.add_note(f"Nothing was written. To add the entry by hand, paste this.{more}\n{text}")
+    return error

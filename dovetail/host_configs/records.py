@@ -9,6 +9,7 @@ another program changed the file, only the entry is removed.
 """
 
 import os
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,8 @@ from ..errors import ConfigError
 from ..text import quote
 from .edit import Format, find_entry, parse, remove_entry, removes_only
 from .files import write_file
-from .splice import Edit, KeyPath, Span, move_spans, remove_spans
+from .inputs import remove_inputs, without_inputs
+from .splice import Edit, EditError, KeyPath, Span, move_spans, remove_spans
 
 _MISSING = object()
 
@@ -34,6 +36,8 @@ class EntryRecord(msgspec.Struct, frozen=True):
     """The keys that lead to the entry."""
     digest: str
     """The digest of the entry."""
+    inputs: tuple[str, ...] = ()
+    """The ids of the inputs that were added for the entry."""
 
 
 class FileRecord(msgspec.Struct, frozen=True):
@@ -156,22 +160,28 @@ def digest_entry(entry: Any) -> str:
 
 
 def record_install(
-    record: FileRecord | None, old: str | None, edit: Edit, entry: EntryRecord
+    record: FileRecord | None,
+    old: str | None,
+    edits: Sequence[Edit],
+    format: Format,
+    entry: EntryRecord,
 ) -> FileRecord:
     """Return the record of a file after an entry was written.
 
     Args:
         record: The record before.
         old: The text before; None if there was no file.
-        edit: The edit of the text.
+        edits: The edits of the text, one after the other.
+        format: The format of the text.
         entry: The entry.
     """
-    others = tuple(each for each in (record.entries if record else ()) if each.path != entry.path)
+    text = edits[-1].text if edits else old or ""
+    others = _find_others(record, parse(text, format), entry.path)
     if record is None or old is None or record.digest != digest_text(old):
-        existed, inserted = old is not None, move_spans((), edit.splices)
+        existed, inserted = old is not None, _move_all((), edits)
     else:
-        existed, inserted = record.existed, move_spans(record.inserted, edit.splices)
-    return FileRecord(digest_text(edit.text), existed, inserted, (*others, entry))
+        existed, inserted = record.existed, _move_all(record.inserted, edits)
+    return FileRecord(digest_text(text), existed, inserted, (*others, entry))
 
 
 def plan_removal(
@@ -192,21 +202,54 @@ def plan_removal(
             set.
         EditError: The text is not valid, or the entry cannot be removed alone.
     """
-    found = find_entry(parse(text, format), path, default=_MISSING)
+    value = parse(text, format)
+    found = find_entry(value, path, default=_MISSING)
     if found is not _MISSING and not force:
         _require_own(path, found, record)
     if record is None:
         return Removal(remove_entry(text, format, path).text, None)
     is_known = record.digest == digest_text(text)
-    others = tuple(entry for entry in record.entries if entry.path != path)
+    others = _find_others(record, value, path)
+    known = record.find(path)
+    inputs = known.inputs if known else ()
     if is_known and not others and record.inserted:
         whole = remove_spans(text, record.inserted)
-        if removes_only(text, format, path, whole):
+        if _removes_only(text, format, path, inputs, whole):
             return Removal(whole.text if whole.text or record.existed else None, None)
-    edit = remove_entry(text, format, path)
-    inserted = move_spans(record.inserted, edit.splices) if is_known else ()
-    kept = FileRecord(digest_text(edit.text), record.existed or not is_known, inserted, others)
-    return Removal(edit.text, kept if others else None)
+    edits = [remove_entry(text, format, path)]
+    edits += remove_inputs(edits[0].text, inputs)
+    rest = edits[-1].text
+    inserted = _move_all(record.inserted, edits) if is_known else ()
+    kept = FileRecord(digest_text(rest), record.existed or not is_known, inserted, others)
+    return Removal(rest, kept if others else None)
+
+
+def _move_all(spans: tuple[Span, ...], edits: Sequence[Edit]) -> tuple[Span, ...]:
+    for edit in edits:
+        spans = move_spans(spans, edit.splices)
+    return spans
+
+
+def _removes_only(
+    text: str, format: Format, path: KeyPath, inputs: tuple[str, ...], edit: Edit
+) -> bool:
+    """Return whether an edit removes an entry and its inputs, and nothing else."""
+    if inputs:
+        try:
+            text = without_inputs(text, inputs)
+            edit = Edit(without_inputs(edit.text, inputs), ())
+        except EditError:
+            return False
+    return removes_only(text, format, path, edit)
+
+
+def _find_others(record: FileRecord | None, value: Any, path: KeyPath) -> tuple[EntryRecord, ...]:
+    """Return the records of the other entries. An entry that somebody else removed is forgotten."""
+    return tuple(
+        entry
+        for entry in (record.entries if record else ())
+        if entry.path != path and find_entry(value, entry.path, _MISSING) is not _MISSING
+    )
 
 
 def _require_own(path: KeyPath, entry: Any, record: FileRecord | None) -> None:

@@ -17,11 +17,11 @@ def is_running(host: HostApp) -> bool:
     Args:
         host: The host.
     """
-    return not set(host.processes).isdisjoint(_names())
+    return not set(host.processes).isdisjoint(list_processes())
 
 
-def _names() -> set[str]:
-    """Return the names of all processes."""
+def list_processes() -> set[str]:
+    """Return the names of all processes on this machine; none if they cannot be listed."""
     if sys.platform in _LISTS:
         command = _LISTS[sys.platform]
         try:

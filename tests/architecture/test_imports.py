@@ -14,7 +14,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "dovetail"
 STDLIB = set(sys.stdlib_module_names) | {"annotationlib"}  # new in 3.14
-EVERYWHERE = {"errors", "limits", "lazy", "logs", "net", "text", "aio", "masking"}
+EVERYWHERE = {"errors", "limits", "lazy", "logs", "net", "text", "aio", "masking", "file_lock"}
 LOW = {"protocol", "jsonrpc"}
 VALUES = LOW | {"revisions", "ports", "schema"}
 
@@ -27,6 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "text": set(),
     "aio": set(),
     "masking": set(),
+    "file_lock": set(),
     "schema": set(),
     "config": {"jsonc", "yaml_loader"},
     "host_configs": {"config", "jsonc", "yaml_loader"},

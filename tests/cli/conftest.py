@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from dovetail.host_configs.hosts import HostApp, Machine
+
 ROOT = Path(__file__).parents[2]
 WEATHER = str(ROOT / "examples" / "weather.py")
 SECONDS = 30
@@ -163,3 +165,63 @@ def server(tmp_path: Path) -> Callable[..., str]:
         return str(path)
 
     return write
+
+
+# hosts
+
+Run = Callable[..., Done]
+WITH_PROCESSES = """
+import os, sys
+from dovetail.cli.main import main
+from dovetail.host_configs import running
+running.list_processes = lambda: set(os.environ["PROCESSES"].split(","))
+sys.exit(main())
+"""
+"""The command on a machine on which only certain programs run."""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home folder without any host, and a project in it."""
+    home = tmp_path / "höme of ada"
+    (home / "my project").mkdir(parents=True)
+    return home
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """The only folder on the PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def run(home: Path, programs: Path) -> Run:
+    """Run the command with this home, in a project of it. No host of this machine can be seen."""
+
+    def run_command(*words: str, running: str = "", **variables: str) -> Done:
+        clean = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "CODEX_HOME", "APPDATA", "LOCALAPPDATA")
+        own = {"HOME": str(home), "PATH": str(programs), "PROCESSES": running}
+        done = subprocess.run(
+            [sys.executable, "-c", WITH_PROCESSES, *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            cwd=home / "my project",
+            env=environment(**dict.fromkeys(clean, ""), **own | variables),
+            timeout=SECONDS,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    return run_command
+
+
+def file_of(host: HostApp, home: Path, scope: Any = "user") -> Path:
+    return host.file(Machine(sys.platform, {}, home, home / "my project"), scope)
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+    return path

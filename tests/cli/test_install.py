@@ -5,15 +5,14 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dovetail import config
-from dovetail.host_configs.hosts import HOSTS, HostApp, Machine, find_host
-from tests.cli.conftest import ROOT, WEATHER, Done, dovetail
+from dovetail.host_configs.edit import parse
+from dovetail.host_configs.hosts import HOSTS, HostApp, find_host
+from tests.cli.conftest import ROOT, WEATHER, Run, dovetail, file_of, write
 
 JSON = """{
   // mine
@@ -37,36 +36,6 @@ model: x
 """
 TEXTS = {"json": JSON, "toml": TOML, "yaml": YAML}
 each_host = pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.id)
-Run = Callable[..., Done]
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    home = tmp_path / "höme of ada"
-    (home / "my project").mkdir(parents=True)
-    return home
-
-
-@pytest.fixture
-def run(home: Path) -> Run:
-    """Run the command with this home, in a project of it."""
-
-    def run_command(*words: str, **variables: str) -> Done:
-        clean = dict.fromkeys(("XDG_CONFIG_HOME", "XDG_STATE_HOME", "CODEX_HOME", "APPDATA"), "")
-        variables = clean | {"HOME": str(home), **variables}
-        return dovetail(*words, cwd=home / "my project", **variables)
-
-    return run_command
-
-
-def file_of(host: HostApp, home: Path, scope: Any = "user") -> Path:
-    return host.file(Machine(sys.platform, {}, home, home / "my project"), scope)
-
-
-def write(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, "utf-8")
-    return path
 
 
 @each_host
@@ -144,6 +113,33 @@ def test_a_variable_without_a_value_is_named_or_asked_for(home: Path, run: Run) 
     assert "--env KEY=VALUE" in done.err
 
 
+@pytest.mark.parametrize("before", [None, '{\n  // mine\n  "inputs": [{"id": "x"}]\n}\n'])
+def test_vscode_asks_for_a_variable_without_a_value(
+    home: Path, run: Run, before: str | None
+) -> None:
+    file = file_of(find_host("vscode"), home)
+    if before is not None:
+        write(file, before)
+    words = ("install", "vscode", WEATHER, "--no-check", "--env", "KEY")
+    asked = {
+        "type": "promptString",
+        "id": "weather-KEY",
+        "description": "KEY of weather",
+        "password": True,
+    }
+    printed = json.loads(run(*words, "--print").out)
+    assert printed["inputs"] == [asked]
+    done = run(*words)
+    assert done.code == 0, done.err
+    assert "VS Code asks for KEY of weather" in done.out
+    value = parse(file.read_text(), "json")
+    assert value["servers"]["weather"]["env"] == {"KEY": "${input:weather-KEY}"}
+    assert value["inputs"][-1] == asked
+    assert "Nothing changed" in run(*words).out
+    assert run("uninstall", "vscode", "weather").code == 0
+    assert (file.read_text() if file.exists() else None) == before
+
+
 def test_a_dry_run_and_print_change_nothing(home: Path, run: Run) -> None:
     done = run("install", "cursor", WEATHER, "--no-check", "--dry-run")
     assert '+    "weather": {' in done.out and "would be added" in done.out
@@ -159,6 +155,32 @@ def test_the_file_of_a_project_is_used(home: Path, run: Run) -> None:
     assert entry["type"] == "stdio"
     refused = run("install", "windsurf", WEATHER, "--no-check", "--scope", "project")
     assert "has no file for projects" in refused.failure
+
+
+@pytest.mark.parametrize("before", [None, '{"projects": {"/x": {"mcpServers": {"y": {}}}}}'])
+def test_claude_code_has_servers_for_one_project_of_one_user(
+    home: Path, run: Run, before: str | None
+) -> None:
+    file = file_of(find_host("claude-code"), home)
+    if before is not None:
+        write(file, before)
+    local = ("--scope", "local")
+    done = run("install", "claude-code", WEATHER, "--no-check", *local)
+    assert done.code == 0, done.err
+    value = json.loads(file.read_text())
+    settings = value["projects"][str(home / "my project")]
+    assert settings["mcpServers"]["weather"]["command"] == sys.executable
+    assert "mcpServers" not in value
+    assert "has no server 'weather'" in run("uninstall", "claude-code", "weather").failure
+    assert run("uninstall", "claude-code", "weather", *local).code == 0
+    assert (file.read_text() if file.exists() else None) == before
+
+
+def test_other_hosts_have_no_local_scope(run: Run) -> None:
+    for host in HOSTS:
+        if host.id != "claude-code":
+            refused = run("install", host.id, WEATHER, "--no-check", "--scope", "local")
+            assert refused.failure.startswith(f"{host.title} has no local scope.")
 
 
 def test_a_url_is_written_as_such_or_served_by_a_command(home: Path, run: Run) -> None:
@@ -226,40 +248,6 @@ def test_the_servers_of_all_hosts_are_exported_into_one_file(home: Path, run: Ru
     assert set(servers) == {"a", "b", "b-vscode", "c"}
     assert (servers["c"].command, servers["c"].env) == ("x", {"K": "${K}"})
     assert "exists" in run("hosts", "--export", "all.json").failure
-
-
-def test_a_running_host_changes_its_file_itself(home: Path, run: Run, tmp_path: Path) -> None:
-    """A program called claude runs, and records its arguments like the real one."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    script = f"""#!{sys.executable}
-import json, pathlib, sys
-open({str(tmp_path / "seen")!r}, "a").write(json.dumps(sys.argv[1:]) + "\\n")
-file = pathlib.Path.home() / ".claude.json"
-value = json.loads(file.read_text()) if file.exists() else {{}}
-servers = value.setdefault("mcpServers", {{}})
-if sys.argv[2] == "add-json":
-    servers[sys.argv[5]] = json.loads(sys.argv[6])
-else:
-    del servers[sys.argv[5]]
-file.write_text(json.dumps(value))
-"""
-    write(programs / "claude", script).chmod(0o755)
-    runner = write(programs / "sleeper" / "claude", "#!/bin/sh\nread line\n")
-    runner.chmod(0o755)
-    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
-    with subprocess.Popen([str(runner)], stdin=subprocess.PIPE) as running:
-        done = run("install", "claude-code", WEATHER, "--no-check", PATH=path)
-        assert done.code == 0, done.err
-        secret = run("install", "claude-code", WEATHER, "--no-check", "--env", "K=v", PATH=path)
-        assert "Close it, and run this command again" in secret.failure
-        removed = run("uninstall", "claude-code", "weather", PATH=path)
-        assert removed.code == 0, removed.err
-        running.communicate(b"\n")
-    first, last = [json.loads(line) for line in (tmp_path / "seen").read_text().splitlines()]
-    assert first[:5] == ["mcp", "add-json", "--scope", "user", "weather"]
-    assert json.loads(first[5])["command"] == sys.executable
-    assert last == ["mcp", "remove", "--scope", "user", "weather"]
 
 
 def test_a_new_project_has_a_server_that_runs_and_a_test(home: Path, run: Run) -> None:

@@ -203,6 +203,19 @@ def test_an_entry_that_is_gone_is_forgotten(tmp_path: Path, text: str | None) ->
     assert read_records().files == {}
 
 
+@pytest.mark.parametrize("text", ["{}", '{"mcpServers": {}}', "{\n}\n"])
+def test_an_entry_that_is_gone_does_not_keep_what_a_later_one_added(
+    tmp_path: Path, text: str
+) -> None:
+    file = HostFile(tmp_path / "config.json", "json", "{}")
+    file.install("a", A)
+    file.path.write_text(text)
+    file.install("b", B)
+    file.uninstall("b")
+    assert file.text() == text
+    assert read_records().files == {}
+
+
 def test_the_records_hold_no_text_and_are_private(tmp_path: Path, state: Path) -> None:
     file = HostFile(tmp_path / "config.json", "json", '{"secret": "hush"}')
     file.install("a", A)

@@ -135,6 +135,32 @@ def test_a_link_inside_of_the_project_is_followed(tmp_path: Path) -> None:
     assert (project / "real" / "mcp.json").read_text() == NEW
 
 
+def test_the_backup_of_a_projects_file_is_not_in_the_project(tmp_path: Path, state: Path) -> None:
+    project = tmp_path / "project"
+    for folder in (project, project / "inner"):
+        folder.mkdir()
+        (folder / "mcp.json").write_text(str(folder))
+        replace(folder / "mcp.json", str(folder), NEW, inside=project)
+        assert not list(folder.glob("*backup*"))
+        backup = files.find_backup(folder / "mcp.json", project)
+        assert backup.read_text() == str(folder)
+    assert len(names(state / "backups")) == 2
+    if os.name == "posix":
+        assert mode(backup) == 0o600 and mode(backup.parent) == 0o700
+
+
+@posix
+@pytest.mark.parametrize("mask", [0o022, 0o027, 0o002])
+def test_the_umask_decides_who_can_read_a_new_file_of_a_project(tmp_path: Path, mask: int) -> None:
+    file = tmp_path / ".vscode" / "mcp.json"
+    before = os.umask(mask)
+    try:
+        replace(file, None, NEW, inside=tmp_path)
+    finally:
+        os.umask(before)
+    assert mode(file) == 0o666 & ~mask and mode(file.parent) == 0o777 & ~mask
+
+
 def test_a_file_that_changed_since_it_was_read_is_kept(file: Path) -> None:
     file.write_text("theirs")
     with pytest.raises(ConfigError, match=r"config\.json was changed by another program"):

@@ -72,6 +72,7 @@ URLS: dict[str, Any] = {
 REFERENCES: dict[str, Any] = {
     "claude-code": {"env": {"KEY": "${KEY}"}},
     "cursor": {"env": {"KEY": "${env:KEY}"}},
+    "vscode": {"env": {"KEY": "${input:weather-KEY}"}},
     "codex": {"env_vars": ["KEY"]},
     "windsurf": {"env": {"KEY": "${env:KEY}"}},
     "gemini-cli": {"env": {"KEY": "${KEY}"}},

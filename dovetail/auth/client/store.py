@@ -45,6 +45,7 @@ import msgspec
 
 from ...aio import backoff
 from ...errors import ConfigError, TimedOut, install_command, missing_extra
+from ...file_lock import try_lock
 from ...logs import get_logger
 from ...sealing import KEYS_VARIABLE, Forged, KeyRing, key_ring
 from ..wire import SecretStruct
@@ -345,7 +346,7 @@ class FileStore:
         name = blake2b(key.encode(), digest_size=16).hexdigest()
         file = self._open_lock(name)
         try:
-            await poll_lock(lambda: _lock(file), key)
+            await poll_lock(lambda: try_lock(file), key)
             yield
         finally:
             os.close(file)
@@ -370,7 +371,7 @@ class FileStore:
         file = self._open_lock("file")
         try:
             deadline = time.monotonic() + WRITE_TIMEOUT_SECONDS
-            while not _lock(file):
+            while not try_lock(file):
                 if time.monotonic() > deadline:
                     raise TimedOut(
                         f"{self._path}: another process did not finish writing within "
@@ -607,24 +608,3 @@ async def poll_lock(
                 "Stop that program and try again."
             )
         await asyncio.sleep(backoff(number, LOCK_RETRY_SECONDS[0], longest))
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _lock(number: int) -> bool:
-        try:
-            os.lseek(number, 0, os.SEEK_SET)
-            msvcrt.locking(number, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-else:
-    import fcntl
-
-    def _lock(number: int) -> bool:
-        try:
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True

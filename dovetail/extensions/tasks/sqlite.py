@@ -34,6 +34,7 @@ import msgspec
 
 from ...databases import close_before_fork, connect, create_private_file
 from ...errors import ConfigError, Overloaded, ProtocolError, TooLarge
+from ...file_lock import try_lock
 from ...limits import DEFAULT, KIB, Limits
 from ...logs import get_logger
 from .store import (
@@ -547,21 +548,14 @@ def _lock_file(path: str, *, create: bool = True) -> int | None:
     except FileNotFoundError:
         return None
     try:
-        if os.name == "nt":
-            import msvcrt
-
-            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
-        else:
-            import fcntl
-
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(fd).st_nlink == 0:  # its last holder has removed it
-                os.close(fd)
-                return _lock_file(path, create=create)
+        is_locked = try_lock(fd)
+        is_removed = os.name != "nt" and os.fstat(fd).st_nlink == 0
     except OSError:
-        os.close(fd)
-        return None
-    return fd
+        is_locked = is_removed = False
+    if is_locked and not is_removed:
+        return fd
+    os.close(fd)
+    return _lock_file(path, create=create) if is_locked else None  # its holder has removed it
 
 
 def _remove_lock(fd: int, path: str) -> None:
