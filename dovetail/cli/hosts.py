@@ -85,7 +85,8 @@ def _print_hosts(files: "list[HostFile]", machine: "Machine") -> None:
 
 
 def _print_file(file: "HostFile") -> None:
-    print_line(dim(f"  {file.path}"))
+    part = f" (for {file.project} only)" if file.scope == "local" else ""
+    print_line(dim(f"  {file.path}{part}"))
     if file.error is not None:
         print_line("  ", ("31", "error"), f"  {file.error}")
     for one in _document(file)["servers"]:

@@ -13,7 +13,7 @@ from .. import config
 from ..config import ServerConfig
 from ..errors import ConfigError
 from ..text import quote
-from .edit import parse
+from .edit import find_entry, parse
 from .files import read_text
 from .hosts import HOSTS, HostApp, Machine, Scope
 
@@ -53,15 +53,20 @@ def survey(machine: Machine, hosts: tuple[HostApp, ...] = HOSTS) -> list[HostFil
             if path.exists() and path not in seen:
                 seen.add(path)
                 found.append(_read(host, scope, path, machine))
+        if host.local and host.file(machine).exists():
+            local = _read(host, "local", host.file(machine), machine)
+            found += [local] if local.servers or local.problems else []
     return found
 
 
 def _read(host: HostApp, scope: Scope, path: Path, machine: Machine) -> HostFile:
     file = HostFile(
-        host=host, scope=scope, path=path, project=machine.project if scope == "project" else None
+        host=host, scope=scope, path=path, project=None if scope == "user" else machine.project
     )
     try:
         value = parse(read_text(path) or "", host.format)
+        if scope == "local":
+            value = find_entry(value, host.key_path(machine, scope, "")[:-2], {})
         entries = _find_entries(value, host)
         own = [name for name, entry in entries.items() if _is_own(entry, host)]
         others = {name: entry for name, entry in entries.items() if name not in own}

@@ -1,5 +1,6 @@
 """What `dovetail hosts` finds: servers, parts of the host itself, and what is broken."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,19 @@ def test_extensions_inside_of_goose_are_neither_servers_nor_broken(tmp_path: Pat
     assert found.own == ["developer", "todo"]
     assert list(found.servers) == ["weather"]
     assert found.problems == {} and found.error is None
+
+
+def test_servers_of_one_project_in_the_users_file_are_found(tmp_path: Path) -> None:
+    machine, host = Machine("linux", {}, tmp_path, tmp_path / "project"), find_host("claude-code")
+    folder = str(machine.project)
+    here, there = ({"mcpServers": {name: {"command": "/bin/true"}}} for name in ("a", "b"))
+    value = {"projects": {folder: here, "/there": there}, "mcpServers": {"c": {"command": "x"}}}
+    host.file(machine).write_text(json.dumps(value))
+    user, local = survey(machine, (host,))
+    assert (user.scope, list(user.servers)) == ("user", ["c"])
+    assert (local.scope, list(local.servers)) == ("local", ["a"])
+    host.file(machine).write_text(json.dumps({"projects": {folder: {"mcpServers": {}}}}))
+    assert [one.scope for one in survey(machine, (host,))] == ["user"]
 
 
 @pytest.mark.parametrize("text", ["null", "[]", '{"mcpServers": null}', '{"mcpServers": []}', "1"])
