@@ -1,3 +1,27 @@
+"""A server in the form of a host's file."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..config import ServerConfig
+from ..errors import ConfigError
+from .hosts import HostApp, Scope
+
+
+def to_entry(
+    server: ServerConfig, host: HostApp, name: str, *, scope: Scope = "user"
+) -> dict[str, Any]:
+    """Return the entry of a server as the host writes it. Empty fields are left out, except for the
+    arguments of a command, which some hosts require.
+
+    Args:
+        server: The server. Its `env_vars` are the variables whose values the entry must not hold.
+        host: The host.
+        name: The name of the entry.
+        scope: Whether the entry is for the file of the user or of a project.
+
+    Raises:
+        ConfigError: The host cannot express the entry.
     """
     shape = host.shape
     extra = shape.in_user_file if scope == "user" else {}
@@ -29,3 +53,12 @@ def _references(server: ServerConfig, host: HostApp, name: str) -> dict[str, str
             f"{host.title} cannot name an environment variable, so its file has to hold the value "
             f"of {', '.join(server.env_vars)}"
         )
+    return {one: host.shape.reference.format(one, name=name) for one in server.env_vars}
+
+
+def _filled(constants: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: name if value == "{name}" else value for key, value in constants.items()}
+
+
+def _not_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if value}
