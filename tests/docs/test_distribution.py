@@ -20,7 +20,8 @@ INSTALLER = r"\b(?:(?:pip|pipx|uv|uv pip|uv tool) (?:install|add)|(?:pipx|uv too
 """Not `uv run`, which runs a command of an installed package."""
 WRONG = [
     re.compile(r"(?<![\w/.-])dovetail\\?\[(?:\w+\\?[\],])"),  # dovetail[http]
-    re.compile(INSTALLER + r"""(?: [^\s`]+)*? ["']?dovetail(?![\w/.-])"""),
+    # A word after `--from` is the distribution, and the next one is the command.
+    re.compile(INSTALLER + r"""(?: (?!--from )[^\s`]+)*?(?: --from)? ["']?dovetail(?![\w/.-])"""),
 ]
 
 
@@ -41,6 +42,7 @@ def texts() -> list[Path]:
         "RUN pip install --no-cache-dir dovetail",
         'pip install "dovetail[http]" fastapi',
         "`uvx dovetail run server.py`",
+        "`uvx --from dovetail dovetail run server.py`",
         "pip install 'dovetail[http,auth]'",
         "They need `dovetail[http]`.",
         "uv tool install -q 'dovetail==0.1'",
@@ -55,6 +57,7 @@ def test_the_wrong_name_is_recognised(line: str) -> None:
     [
         "$ pip install dovetail-mcp",
         "`uvx dovetail-mcp run server.py`",
+        "`uvx --from dovetail-mcp dovetail run server.py`",
         "pip install -e '../dovetail[all]' pytest",
         "`pip install fastapi`, then `dovetail run server.py`",
         "pip install ./dovetail",
