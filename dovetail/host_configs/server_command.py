@@ -21,7 +21,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ..config import ServerConfig
-from ..errors import ConfigError
+from ..errors import DISTRIBUTION, ConfigError
 from .hosts import HostApp
 
 _METADATA = re.compile(r"^# /// script[ \t]*$(?:\r?\n#.*$)*?\r?\n# ///[ \t]*$", re.MULTILINE)
@@ -135,7 +135,7 @@ def _is_in_uv_cache(folder: str) -> bool:
 def _requirement() -> str:
     """Return the distribution with the extras that this environment has."""
     extras = [extra for extra, module in _EXTRAS.items() if find_spec(module) is not None]
-    return f"dovetail-mcp[{','.join(extras)}]" if extras else "dovetail-mcp"
+    return f"{DISTRIBUTION}[{','.join(extras)}]" if extras else DISTRIBUTION
 
 
 def _find_uvx() -> list[str] | None:
