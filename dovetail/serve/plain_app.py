@@ -1,13 +1,15 @@
 """Serve a plain ASGI application that is not an MCP server, such as the inspector's page.
 
 The application runs on the same uvicorn as servers do: connections are bounded, and at Ctrl-C its
-streams are closed first, so that open pages do not hold up the end. Loading uvicorn takes a while.
-Work that does not need it, such as starting another program, can therefore begin before that.
+streams are closed first, so that open pages do not hold up the end. Loading uvicorn takes a while,
+so the application begins before that. Whoever connects meanwhile waits.
 """
 
 import asyncio
+import signal
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +27,8 @@ class PlainApp:
     """An ASGI application with a beginning and an end.
 
     Args:
-        start: Called in the event loop, before uvicorn is loaded.
+        open: Called in the event loop, before anything else.
         load: Returns what answers HTTP requests. Called in a thread.
-        open: Called in the event loop, before the first request.
         close: Called when a signal arrives. It ends all streams and then everything else.
         limits: The limits on connections, and on the time for the shutdown.
     """
@@ -37,14 +38,12 @@ class PlainApp:
 
     def __init__(
         self,
-        start: Callable[[], None],
-        load: Callable[[], Asgi],
         open: Callable[[], None],
+        load: Callable[[], Asgi],
         close: Callable[[], Awaitable[None]],
         limits: Limits = DEFAULT,
     ) -> None:
-        self.start, self._load, self._open, self._close = start, load, open, close
-        self.limits = limits
+        self.open, self._load, self._close, self.limits = open, load, close, limits
         self._app: Asgi | None = None
 
     def load(self) -> None:
@@ -67,11 +66,9 @@ class PlainApp:
             assert self._app is not None
             await self._app(scope, receive, send)
             return
-        while (message := await receive())["type"] != "lifespan.shutdown":
-            if message["type"] == "lifespan.startup":
-                self._open()
-                await send({"type": "lifespan.startup.complete"})
-        await send({"type": "lifespan.shutdown.complete"})
+        for step in ("startup", "shutdown"):
+            await receive()
+            await send({"type": f"lifespan.{step}.complete"})
 
 
 def open_port(host: str, port: int | None, preferred: int | None = None) -> socket.socket:
@@ -103,16 +100,30 @@ def run_plain_app(app: PlainApp, sockets: list[socket.socket]) -> None:
         app: The application.
         sockets: Where it listens.
     """
-    with asyncio.Runner(loop_factory=_find_loop_factory()) as runner:
-        server = runner.run(_start(app))
+    with _sigterm_as_sigint(), asyncio.Runner(loop_factory=_find_loop_factory()) as runner:
+        try:
+            server = runner.run(_start(app))
+        except KeyboardInterrupt:
+            runner.run(app.close())
+            return
         with server.handle_signals(), tuned_gc():
             runner.run(server.serve(sockets))
             runner.close()  # waits for all tasks, so it needs the signals, too
 
 
+@contextmanager
+def _sigterm_as_sigint() -> Iterator[None]:
+    """Let SIGTERM have the effect of Ctrl-C, until the HTTP server handles both."""
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 async def _start(app: PlainApp) -> "HttpServer":
-    """Start the application, and load the HTTP server meanwhile."""
-    app.start()
+    """Open the application, and load the HTTP server meanwhile."""
+    app.open()
     return await asyncio.to_thread(_load_server, app)
 
 
