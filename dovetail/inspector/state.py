@@ -157,8 +157,11 @@ class InspectorState:
         """End everything."""
         self.events.close()
         await self.calls.close()
-        await self.tasks.close()
+        # Before its task is cancelled, because that one may still close the previous session.
         if self.session is not None:
+            await self.session.close()
+        await self.tasks.close()
+        if self.session is not None:  # work in the background may have opened another
             await self.session.close()
         self.recorder.stop()
 
