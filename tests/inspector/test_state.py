@@ -274,3 +274,10 @@ async def test_the_server_is_given_the_roots_of_the_terminal(tmp_path: Path) -> 
 
     async with inspecting(rooted, roots=(tmp_path,)) as one:
         assert tmp_path.as_uri() in (await one.call("where"))["result"]
+
+
+async def test_the_end_closes_every_connection_also_right_after_a_restart() -> None:
+    async with inspecting(server) as one:
+        first = one.state.client
+        one.state.restart()
+    assert first.state == "closed"
