@@ -96,7 +96,7 @@ let last = 0;
 let known = 0; // the event up to which the snapshot holds
 
 function take(event) {
-  if (event.kind === "gap") return void load();
+  if (event.kind === "gap") return void load().catch(() => {}); // then the stream ends as well
   if (event.n > last) last = event.n;
   const isState = STATE_KINDS.has(event.kind);
   if (isState && event.n <= known) return;
