@@ -178,7 +178,7 @@ function Policy({ shown }) {
   const reaches = origins.length ? `reaches ${origins.join(", ")}` : "reaches no other site";
   const uses = permissions.length ? `, may use ${permissions.join(", ")}` : "";
   return html`<details class="options">
-    <summary><${Text} max=${300}>${`Policy: ${reaches}${uses}`}<//></summary>
+    <summary><${Text} max=${200}>${`Policy: ${reaches}${uses}`}<//></summary>
     <code><${Text} block=${true}>${shown.policy.replaceAll("; ", ";\n")}<//></code>
   </details>`;
 }
