@@ -128,6 +128,9 @@ async def test_a_login_shows_every_step_and_the_connection_opens_with_it() -> No
         assert all(step["requirement"] and step["reference"]["url"] for step in login["steps"])
         await one.until("state", status="open")
         assert (await one.call("whoami"))["status"] == "done"
+        ping = '{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
+        exported = await one.do("export", message=ping, form="python")
+        assert "auth=dovetail.auth.OAuth()" in exported["text"], "it uses the saved login"
 
 
 @pytest.mark.parametrize("show_secrets", [False, True])
