@@ -2,7 +2,7 @@
 
 The application runs on the same uvicorn as servers do: connections are bounded, and at Ctrl-C its
 streams are closed first, so that open pages do not hold up the end. Loading uvicorn takes a while,
-so the application begins before that. Whoever connects meanwhile waits.
+so the application begins before that. A client that connects meanwhile waits for its answer.
 """
 
 import asyncio
