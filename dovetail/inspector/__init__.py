@@ -33,8 +33,7 @@ def serve(
         settings: The target, and what the page may do.
         listening: The socket to listen on.
         host: The host that the socket is bound to.
-        on_ready: Called with the URL of the page, which contains its token, when the target starts.
-            A browser can connect from then on.
+        on_ready: Called with the URL of the page, which contains its token, once it can be opened.
         background: Work that runs as long as the page (default: none).
 
     Raises:
@@ -50,11 +49,10 @@ def serve(
     policy = make_policy(host, listening.getsockname()[1], secrets.token_urlsafe(TOKEN_BYTES))
     state.apps.use(views, page_url(policy).partition("/#")[0])
 
-    def open() -> None:
+    def start() -> None:
         state.start()
         if background is not None:
             state.tasks.start(background(state))
-        on_ready(page_url(policy))
 
     def load() -> Asgi:
         from .app import InspectorApp
@@ -63,8 +61,11 @@ def serve(
         page = InspectorApp(state, policy, files)
         return page if isinstance(views, str) else route_by_port(views, page)
 
+    def open() -> None:
+        on_ready(page_url(policy))
+
     sockets = [listening] if isinstance(views, str) else [listening, *views.sockets]
-    run_plain_app(PlainApp(open, load, state.close), sockets)
+    run_plain_app(PlainApp(start, load, open, state.close), sockets)
 
 
 def open_view_listener(host: str) -> "ViewListener | str":

@@ -1,15 +1,13 @@
 """Serve a plain ASGI application that is not an MCP server, such as the inspector's page.
 
 The application runs on the same uvicorn as servers do: connections are bounded, and at Ctrl-C its
-streams are closed first, so that open pages do not hold up the end. Loading uvicorn takes a while,
-so the application begins before that. A client that connects meanwhile waits for its answer.
+streams are closed first, so that open pages do not hold up the end. Loading uvicorn takes a while.
+Work that does not need it, such as starting another program, can therefore begin before that.
 """
 
 import asyncio
-import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +25,9 @@ class PlainApp:
     """An ASGI application with a beginning and an end.
 
     Args:
-        open: Called in the event loop, before anything else.
+        start: Called in the event loop, before uvicorn is loaded.
         load: Returns what answers HTTP requests. Called in a thread.
+        open: Called in the event loop, before the first request.
         close: Called when a signal arrives. It ends all streams and then everything else.
         limits: The limits on connections, and on the time for the shutdown.
     """
@@ -38,12 +37,14 @@ class PlainApp:
 
     def __init__(
         self,
-        open: Callable[[], None],
+        start: Callable[[], None],
         load: Callable[[], Asgi],
+        open: Callable[[], None],
         close: Callable[[], Awaitable[None]],
         limits: Limits = DEFAULT,
     ) -> None:
-        self.open, self._load, self._close, self.limits = open, load, close, limits
+        self.start, self._load, self._open, self._close = start, load, open, close
+        self.limits = limits
         self._app: Asgi | None = None
 
     def load(self) -> None:
@@ -66,9 +67,11 @@ class PlainApp:
             assert self._app is not None
             await self._app(scope, receive, send)
             return
-        for step in ("startup", "shutdown"):
-            await receive()
-            await send({"type": f"lifespan.{step}.complete"})
+        while (message := await receive())["type"] != "lifespan.shutdown":
+            if message["type"] == "lifespan.startup":
+                self._open()
+                await send({"type": "lifespan.startup.complete"})
+        await send({"type": "lifespan.shutdown.complete"})
 
 
 def open_port(host: str, port: int | None, preferred: int | None = None) -> socket.socket:
@@ -100,30 +103,16 @@ def run_plain_app(app: PlainApp, sockets: list[socket.socket]) -> None:
         app: The application.
         sockets: Where it listens.
     """
-    with _sigterm_as_sigint(), asyncio.Runner(loop_factory=_find_loop_factory()) as runner:
-        try:
-            server = runner.run(_start(app))
-        except KeyboardInterrupt:
-            runner.run(app.close())
-            return
+    with asyncio.Runner(loop_factory=_find_loop_factory()) as runner:
+        server = runner.run(_start(app))
         with server.handle_signals(), tuned_gc():
             runner.run(server.serve(sockets))
             runner.close()  # waits for all tasks, so it needs the signals, too
 
 
-@contextmanager
-def _sigterm_as_sigint() -> Iterator[None]:
-    """Let SIGTERM have the effect of Ctrl-C, until the HTTP server handles both."""
-    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 async def _start(app: PlainApp) -> "HttpServer":
-    """Open the application, and load the HTTP server meanwhile."""
-    app.open()
+    """Start the application, and load the HTTP server meanwhile."""
+    app.start()
     return await asyncio.to_thread(_load_server, app)
 
 
