@@ -40,10 +40,8 @@ def serve(
         ConfigError: The page or one of its libraries is missing.
     """
     from ..serve.plain_app import Asgi, PlainApp, run_plain_app
-    from .app import InspectorApp
     from .files import load_files
     from .recorded import make_state
-    from .view_listener import route_by_port
 
     views = open_view_listener(host)
     files = load_files() if isinstance(views, str) else load_files(frames=views.origin)
@@ -51,17 +49,23 @@ def serve(
     policy = make_policy(host, listening.getsockname()[1], secrets.token_urlsafe(TOKEN_BYTES))
     state.apps.use(views, page_url(policy).partition("/#")[0])
 
-    def open() -> None:
+    def start() -> None:
         state.start()
         if background is not None:
             state.tasks.start(background(state))
+
+    def load() -> Asgi:
+        from .app import InspectorApp
+        from .view_listener import route_by_port
+
+        page = InspectorApp(state, policy, files)
+        return page if isinstance(views, str) else route_by_port(views, page)
+
+    def open() -> None:
         on_ready(page_url(policy))
 
-    app: Asgi = InspectorApp(state, policy, files)
-    sockets = [listening]
-    if not isinstance(views, str):
-        app, sockets = route_by_port(views, app), [listening, *views.sockets]
-    run_plain_app(PlainApp(app, open, state.close), sockets)
+    sockets = [listening] if isinstance(views, str) else [listening, *views.sockets]
+    run_plain_app(PlainApp(start, load, open, state.close), sockets)
 
 
 def open_view_listener(host: str) -> "ViewListener | str":

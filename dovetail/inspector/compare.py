@@ -19,7 +19,7 @@ from ..errors import DovetailError, ProtocolError
 from ..jsonrpc.messages import encode
 from ..limits import KIB
 from ..logs import get_logger
-from ..masking import mask_message, mask_text
+from ..masking import mask_line, mask_message
 from ..ports import Direction, HttpExchange, Tap
 from .json_diff import JsonDifference, compare_json
 
@@ -298,13 +298,13 @@ def add_differences(
 
 
 def _mask(one: ComparedRevision) -> ComparedRevision:
-    error = one.error and replace(one.error, message=mask_text(one.error.message))
+    error = one.error and replace(one.error, message=mask_line(one.error.message))
     return replace(
         one,
         messages=[replace(message, text=_mask_json(message.text)) for message in one.messages],
         result=None if one.result is None else _mask_json(one.result),
         error=error,
-        stderr=None if one.stderr is None else mask_text(one.stderr),
+        stderr=None if one.stderr is None else mask_line(one.stderr),
     )
 
 

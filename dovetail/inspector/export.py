@@ -3,7 +3,8 @@
 The text may be hostile: a server chooses the names of its tools, and much of what you send to it.
 Each form quotes every word, so that a word stays a word, and shows control characters and invisible
 characters as escapes. Credentials are masked, unless the terminal said to show them. Where the
-server needs one, in its environment or in a header, the text reads an environment variable.
+server needs one, in its environment or in a header, the text reads an environment variable. Python
+uses a saved login; curl reads the token from `$TOKEN`.
 """
 
 import json
@@ -17,7 +18,8 @@ from msgspec import Struct
 from ..errors import ConfigError
 from ..masking import mask_arguments, mask_headers, mask_message
 from ..mcplog import hide_secrets
-from ..text import escape_json, escape_unsafe, quote
+from ..text import escape_json, quote
+from .shell_words import shell_word
 
 ExportForm: TypeAlias = Literal["command", "python", "pytest", "curl", "json"]
 
@@ -51,6 +53,8 @@ class ExportedRequest(Struct, frozen=True):
     """The HTTP headers that each request has."""
     cwd: str | None = None
     """The folder in which the server is started."""
+    needs_login: bool = False
+    """Whether the server needs the login that is saved for it."""
     show_secrets: bool = False
     """Whether credentials are written."""
 
@@ -113,37 +117,6 @@ def export_request(request: ExportedRequest, form: ExportForm) -> str:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ConfigError(f"Only a request can be exported as {form}; use JSON") from None
     return _FORMS[form](request, method, params)
-
-
-def shell_word(word: str) -> str:
-    """Return a word in quotes for a POSIX shell. Characters that cannot be seen are written as
-    escapes, which bash and zsh understand.
-
-    Args:
-        word: The word.
-
-    Raises:
-        ConfigError: The word contains a NUL, which no command line can.
-    """
-    try:
-        word.encode()
-    except UnicodeEncodeError:
-        raise ConfigError("The text is not Unicode; use JSON") from None
-    if "\0" in word:
-        raise ConfigError("A command line cannot contain the character NUL; use JSON or Python")
-    if escape_unsafe(word) == word:
-        return shlex.quote(word)
-    return f"$'{''.join(map(_escape, word))}'"
-
-
-def _escape(char: str) -> str:
-    """Return a character for `$'…'`."""
-    if char in "\\'":
-        return f"\\{char}"
-    if escape_unsafe(char) == char:
-        return char
-    code = ord(char)
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _command(request: ExportedRequest, method: str, params: dict[str, Any]) -> str:
@@ -234,6 +207,8 @@ def client_code(request: ExportedRequest) -> str:
         if pairs:
             items = (f"{literal(name)}: {_value_code(value)}" for name, value in pairs.items())
             options.append(f"{option}={{{', '.join(items)}}}")
+    if request.needs_login:
+        options.append("auth=dovetail.auth.OAuth()")
     return f"Client({', '.join([literal(request.shown_target()), *options])})"
 
 
@@ -264,7 +239,7 @@ def imports(code: str) -> str:
     Args:
         code: The code.
     """
-    needed = {"json": "json.loads(", "os": "os.environ["}
+    needed = {"json": "json.loads(", "os": "os.environ[", "dovetail.auth": "dovetail.auth.OAuth("}
     return "".join(f"import {name}\n" for name, use in needed.items() if use in code)
 
 
@@ -335,6 +310,8 @@ def _curl(request: ExportedRequest, method: str, params: dict[str, Any]) -> str:
     words = ["curl", "--silent", "--show-error", "--globoff"]
     for name, value in headers.items():
         words += "--header", _word_with(f"{name}: ", value)
+    if request.needs_login:
+        words += "--header", _word_with("Authorization: Bearer ", HiddenValue("TOKEN"))
     body = escape_json(request.shown(request.message).decode(errors="replace"))
     return " ".join([*words, *map(shell_word, ["--data-binary", body, "--", target])])
 

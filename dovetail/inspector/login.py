@@ -238,7 +238,6 @@ class _LoginTap(EventTap):
 
     def auth_step(self, step: AuthStep) -> None:
         """Pass on a step."""
-        super().auth_step(step)
         for recorder in self._recorders:
             recorder.auth_step(step)
         self._on_step(step)

@@ -14,14 +14,12 @@ from msgspec import Raw, Struct
 
 from .. import Client
 from ..mcplog import (
-    AuthEvent,
     HttpEvent,
     LostEvent,
     McplogEvent,
     Recording,
     StderrEvent,
     WireEvent,
-    to_auth_step,
 )
 from ..ports import Direction, HttpExchange, LostMessage
 from ..protocol.base import PROTOCOL_VERSION, SERVER_INFO
@@ -130,12 +128,10 @@ class RecordedState(InspectorState):
                     self._read_message(event.direction, event.data)
                 case HttpEvent():
                     self._tap.exchange(msgspec.convert(event.exchange, HttpExchange))
-                case AuthEvent():
-                    self._tap.auth_step(to_auth_step(event))
                 case LostEvent():
                     self._tap.lost(msgspec.convert({"at": self._now, **event.lost}, LostMessage))
                 case StderrEvent():
-                    self.events.add("stderr", text=event.text, connection=1)
+                    self.events.add("stderr", text=self.settings.mask(event.text), connection=1)
         except msgspec.ValidationError:
             return False
         return True
@@ -176,7 +172,7 @@ class RecordedState(InspectorState):
             "log",
             level=str(params.get("level", "")),
             logger=None if logger is None else str(logger),
-            data=msgspec.json.encode(params.get("data")).decode(),
+            data=self.settings.mask(msgspec.json.encode(params.get("data")).decode()),
             connection=1,
         )
 

@@ -143,8 +143,12 @@ class ServerReloader:
             return  # another restart has replaced it, or the user closed it
         report = self._describe(session, files, monotonic() - began, before)
         if files or report.problem is not None or session.number > 1:
+            mask = self._state.settings.mask
             self._state.events.add(
-                "reload", files=files, message=report.message, traceback=report.traceback
+                "reload",
+                files=files,
+                message=mask(report.message),
+                traceback=None if report.traceback is None else mask(report.traceback),
             )
             self._on_reload(report)
 

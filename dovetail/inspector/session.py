@@ -68,6 +68,7 @@ class Session:
         self._state, self.number, self.revision = state, number, revision
         self.client: Client | None = None
         self.status: dict[str, Any] = {}
+        self._mask = state.settings.mask
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
         self._is_open = self._is_closed = False
         self._running: asyncio.Task[None] | None = None
@@ -211,14 +212,15 @@ class Session:
             "log",
             level=entry.level,
             logger=entry.logger,
-            data=msgspec.json.encode(entry.data).decode(),
+            data=self._mask(msgspec.json.encode(entry.data).decode()),
             request_id=None if request_id is None else msgspec.json.encode(request_id).decode(),
             connection=self.number,
         )
 
     def _on_stderr(self, line: str) -> None:
-        self._stderr.append(line)
-        self._state.events.add("stderr", text=line, connection=self.number)
+        shown = self._mask(line)
+        self._stderr.append(shown)
+        self._state.events.add("stderr", text=shown, connection=self.number)
         self._state.recorder.add_stderr(line)
         if self._state.settings.on_stderr is not None:
             self._state.settings.on_stderr(line)
@@ -264,7 +266,7 @@ class Session:
     # the state
 
     def _fail(self, problem: Exception) -> None:
-        what, _, stderr = str(problem).partition("\n")
+        what, _, stderr = self._mask(str(problem)).partition("\n")
         remedy = next((text for kind, text in REMEDIES if isinstance(problem, kind)), RESTART)
         self._report(
             "failed",

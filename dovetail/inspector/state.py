@@ -13,6 +13,7 @@ from msgspec import Struct
 from .. import Client
 from ..aio import TaskSet
 from ..errors import DovetailError
+from ..masking import mask_line
 from ..mcplog import Recording
 from ..ports import Tap
 from ..protocol.utilities import Level
@@ -71,6 +72,14 @@ class InspectorSettings(Struct, frozen=True, kw_only=True):
     """A recording to show instead of a server."""
     login: LoginTarget | str = NO_LOGIN
     """How to log in to the target, or why there is no login."""
+
+    def mask(self, text: str) -> str:
+        """Return a text of the server without its credentials, unless they are shown.
+
+        Args:
+            text: One or more lines, which may be JSON.
+        """
+        return text if self.show_secrets else mask_line(text)
 
 
 class InspectorState:
@@ -157,8 +166,11 @@ class InspectorState:
         """End everything."""
         self.events.close()
         await self.calls.close()
-        await self.tasks.close()
+        # Before its task is cancelled, because that one may still close the previous session.
         if self.session is not None:
+            await self.session.close()
+        await self.tasks.close()
+        if self.session is not None:  # work in the background may have opened another
             await self.session.close()
         self.recorder.stop()
 

@@ -1,5 +1,5 @@
-"""What the inspector sees of a connection: every message, HTTP request, step of a login and lost
-message becomes an event."""
+"""What the inspector sees of a connection: every message, HTTP request and lost message becomes an
+event."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,6 @@ from ..masking import mask_message
 from ..ports import AuthStep, Direction, HttpExchange, LostMessage, Tap
 from .calls import CURRENT_CALL, RunningCall
 from .events import EventBuffer, cut_text, to_fields
-from .login_steps import show_step
 from .task_board import TaskBoard
 
 MAX_PENDING = 10_000
@@ -109,10 +108,9 @@ class EventTap(Tap):
         self._events.add("http", connection=self.connection, **fields)
 
     def auth_step(self, step: AuthStep) -> None:
-        """Add an `auth` event."""
+        """Pass on a step of a login. The page shows those of `login.py`."""
         for other in self._others:
             other.auth_step(step)
-        self._events.add("auth", step=step.name, connection=self.connection, **show_step(step))
 
     def lost(self, lost: LostMessage) -> None:
         """Add a `lost` event."""

@@ -1,24 +1,32 @@
 """Serve a plain ASGI application that is not an MCP server, such as the inspector's page.
 
 The application runs on the same uvicorn as servers do: connections are bounded, and at Ctrl-C its
-streams are closed first, so that open pages do not hold up the end.
+streams are closed first, so that open pages do not hold up the end. Loading uvicorn takes a while.
+Work that does not need it, such as starting another program, can therefore begin before that.
 """
 
+import asyncio
 import socket
 from collections.abc import Awaitable, Callable
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from ..limits import DEFAULT, Limits
-from .http import check_installed, listen, run_server
+from .listening import check_installed, find_packages, listen, tuned_gc
+
+if TYPE_CHECKING:
+    from .uvicorn_server import HttpServer
 
 Asgi = Callable[[Any, Any, Any], Awaitable[None]]
+NO_TLS = {"certfile": None, "keyfile": None}
 
 
 class PlainApp:
     """An ASGI application with a beginning and an end.
 
     Args:
-        app: Answers HTTP requests.
+        start: Called in the event loop, before uvicorn is loaded.
+        load: Returns what answers HTTP requests. Called in a thread.
         open: Called in the event loop, before the first request.
         close: Called when a signal arrives. It ends all streams and then everything else.
         limits: The limits on connections, and on the time for the shutdown.
@@ -29,12 +37,19 @@ class PlainApp:
 
     def __init__(
         self,
-        app: Asgi,
+        start: Callable[[], None],
+        load: Callable[[], Asgi],
         open: Callable[[], None],
         close: Callable[[], Awaitable[None]],
         limits: Limits = DEFAULT,
     ) -> None:
-        self._app, self._open, self._close, self.limits = app, open, close, limits
+        self.start, self._load, self._open, self._close = start, load, open, close
+        self.limits = limits
+        self._app: Asgi | None = None
+
+    def load(self) -> None:
+        """Load what answers requests."""
+        self._app = self._load()
 
     def begin(self, headers: Any, server: Any, client: Any, body: bytes) -> None:
         """Leave every request to ASGI."""
@@ -49,6 +64,7 @@ class PlainApp:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Handle one ASGI connection."""
         if scope["type"] != "lifespan":
+            assert self._app is not None
             await self._app(scope, receive, send)
             return
         while (message := await receive())["type"] != "lifespan.shutdown":
@@ -69,7 +85,7 @@ def open_port(host: str, port: int | None, preferred: int | None = None) -> sock
     Raises:
         ConfigError: The port is in use, or packages are missing.
     """
-    check_installed()
+    find_packages()
     if port is None and preferred is not None:
         from ..errors import ConfigError
 
@@ -87,4 +103,31 @@ def run_plain_app(app: PlainApp, sockets: list[socket.socket]) -> None:
         app: The application.
         sockets: Where it listens.
     """
-    run_server(app, sockets)
+    with asyncio.Runner(loop_factory=_find_loop_factory()) as runner:
+        server = runner.run(_start(app))
+        with server.handle_signals(), tuned_gc():
+            runner.run(server.serve(sockets))
+            runner.close()  # waits for all tasks, so it needs the signals, too
+
+
+async def _start(app: PlainApp) -> "HttpServer":
+    """Start the application, and load the HTTP server meanwhile."""
+    app.start()
+    return await asyncio.to_thread(_load_server, app)
+
+
+def _load_server(app: PlainApp) -> "HttpServer":
+    check_installed()
+    from .uvicorn_server import make_server
+
+    app.load()
+    return make_server(app, NO_TLS)
+
+
+def _find_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return what makes the fastest event loop, as uvicorn would choose it."""
+    if find_spec("uvloop") is None:
+        return None
+    import uvloop
+
+    return uvloop.new_event_loop

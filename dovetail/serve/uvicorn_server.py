@@ -497,7 +497,13 @@ class HttpServer(uvicorn.Server):
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until a signal arrives."""
-        # Not in `capture_signals`: when uvicorn is done, asyncio still waits for every task.
+        with self.handle_signals():
+            super().run(sockets)
+
+    @contextmanager
+    def handle_signals(self) -> Iterator[None]:
+        """Shut down at a signal, and end the process if that takes too long. This is for the whole
+        run of the event loop: when uvicorn is done, asyncio still waits for every task."""
         numbers = (
             (signal.SIGINT, signal.SIGTERM)
             if threading.current_thread() is threading.main_thread()
@@ -505,7 +511,7 @@ class HttpServer(uvicorn.Server):
         )
         before = {number: signal.signal(number, self.handle_exit) for number in numbers}
         try:
-            super().run(sockets)
+            yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -544,8 +550,8 @@ class HttpServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Do nothing, because `run` has set up the signal handlers. Otherwise, uvicorn would raise
-        the signal again after the shutdown, and thereby end the caller of `run`."""
+        """Do nothing, because `handle_signals` sets up the signal handlers. Otherwise, uvicorn
+        would raise the signal again after the shutdown, and thereby end the caller of `run`."""
         yield
 
 

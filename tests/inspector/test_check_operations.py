@@ -112,7 +112,7 @@ async def test_a_change_after_the_first_check_of_a_session_is_reported() -> None
     async with inspecting(server) as one:
         assert "description-changed" not in rules_of(await one.do("check"))
         server.remove_tool("go")
-        server.tool(go, description="Two.")
+        server.add_tool(go, description="Two.")
         assert "description-changed" in rules_of(await one.do("check"))
 
 

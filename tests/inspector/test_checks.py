@@ -344,7 +344,7 @@ async def test_a_list_that_fails_is_reported_and_the_others_are_checked() -> Non
 async def test_all_pages_are_checked() -> None:
     server = Server("many", page_size=2)
     for number in range(5):
-        server.tool(lambda: "", name=f"tool{number}", description="")
+        server.add_tool(lambda: "", name=f"tool{number}", description="")
     named = {one.where.name for one in await check(server) if one.rule == "no-description"}
     assert named == {f"tool{number}" for number in range(5)}
 

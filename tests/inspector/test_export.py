@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dovetail.errors import ConfigError
-from dovetail.inspector.export import ExportedRequest, ExportForm, export_request, shell_word
+from dovetail.inspector.export import ExportedRequest, ExportForm, export_request
+from dovetail.inspector.shell_words import shell_word
 from tests.cli.conftest import ROOT, SECONDS, WEATHER, environment
 
 HOSTILE = [
@@ -274,3 +275,16 @@ def test_headers_of_the_terminal_are_sent_without_their_secrets(
     text = export_request(exported, form)
     assert "s3cret" not in text
     assert all(part in text for part in expected), text
+
+
+def test_a_saved_login_is_used_by_python_and_named_by_curl() -> None:
+    made = request("ping", {}, "https://example.com/mcp", needs_login=True)
+    forms: tuple[ExportForm, ...] = ("python", "pytest")
+    for form in forms:
+        text = export_request(made, form)
+        assert "import dovetail.auth\n" in text
+        assert "Client('https://example.com/mcp', auth=dovetail.auth.OAuth())" in text
+        compile(text, form, "exec")
+    curl = shlex.split(export_request(made, "curl"))
+    assert "Authorization: Bearer $TOKEN" in curl
+    assert "OAuth" not in export_request(request("ping", {}, "https://example.com/mcp"), "python")

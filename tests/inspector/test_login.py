@@ -126,10 +126,11 @@ async def test_a_login_shows_every_step_and_the_connection_opens_with_it() -> No
         assert requests(login, "registration")[0]["status"] == 201
         assert requests(login, "call")[0]["url"] == one.url
         assert all(step["requirement"] and step["reference"]["url"] for step in login["steps"])
-        bodies = [event.get("reply_body", "") for event in one.events("auth")]
-        assert any('"issuer"' in body for body in bodies), "text, not base64"
         await one.until("state", status="open")
         assert (await one.call("whoami"))["status"] == "done"
+        ping = '{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
+        exported = await one.do("export", message=ping, form="python")
+        assert "auth=dovetail.auth.OAuth()" in exported["text"], "it uses the saved login"
 
 
 @pytest.mark.parametrize("show_secrets", [False, True])

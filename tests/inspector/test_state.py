@@ -274,3 +274,53 @@ async def test_the_server_is_given_the_roots_of_the_terminal(tmp_path: Path) -> 
 
     async with inspecting(rooted, roots=(tmp_path,)) as one:
         assert tmp_path.as_uri() in (await one.call("where"))["result"]
+
+
+async def test_the_end_closes_every_connection_also_right_after_a_restart() -> None:
+    async with inspecting(server) as one:
+        first = one.state.client
+        one.state.restart()
+    assert first.state == "closed"
+
+
+NOISY = """
+import sys
+
+from dovetail import Context, Server
+
+server = Server("noisy")
+print("got Bearer abcdef123456", '{"password": "hunter2"}', file=sys.stderr, flush=True)
+
+
+@server.tool
+async def log_in(ctx: Context) -> str:
+    await ctx.info({"password": "hunter2"})
+    return "done"
+
+
+@server.tool
+def crash() -> str:
+    import os
+
+    os._exit(1)
+
+
+server.run()
+"""
+
+
+@pytest.mark.parametrize("show_secrets", [False, True])
+async def test_credentials_in_stderr_and_in_the_log_are_masked(
+    tmp_path: Path, show_secrets: bool
+) -> None:
+    path = tmp_path / "noisy.py"
+    path.write_text(NOISY)
+    async with inspecting(str(path), show_secrets=show_secrets) as one:
+        await one.call("log_in")
+        await one.call("crash")
+        await one.until("state", status="failed")
+        shown = [event for event in one.events() if event["kind"] in ("stderr", "log", "state")]
+        assert [event["kind"] for event in shown].count("log") == 1
+    for secret in ("abcdef123456", "hunter2"):
+        assert (secret in json.dumps(shown)) is show_secrets
+        assert (secret in json.dumps(shown[-1])) is show_secrets, "the reason of the failure"

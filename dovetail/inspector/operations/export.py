@@ -5,6 +5,7 @@ from typing import Any
 from ...errors import ConfigError
 from ...revisions import BY_NAME
 from ..export import ExportedRequest, ExportForm, export_request
+from ..login import LoginTarget
 from ..state import InspectorState
 from .registry import operation
 
@@ -15,14 +16,14 @@ async def export(
 ) -> dict[str, Any]:
     """Return a request of the wire as a command line, Python, a test, curl or JSON, or why it
     cannot be written in that form."""
-    request = make_request(state, message.encode(), form, (reply or "").encode())
+    request = await make_request(state, message.encode(), form, (reply or "").encode())
     try:
         return {"text": export_request(request, form)}
     except ConfigError as problem:
         return {"text": "", "problem": str(problem)}
 
 
-def make_request(
+async def make_request(
     state: InspectorState, message: bytes, form: ExportForm, reply: bytes = b""
 ) -> ExportedRequest:
     """Return a request with what is known about its server.
@@ -34,7 +35,7 @@ def make_request(
             forms agree on one themselves, unless the user has chosen one.
         reply: The reply to it.
     """
-    settings, status = state.settings, state.status
+    settings, status, login = state.settings, state.status, state.settings.login
     agreed: str | None = status.get("revision")
     revision = BY_NAME.get(agreed or "")
     return ExportedRequest(
@@ -47,5 +48,6 @@ def make_request(
         env=settings.env,
         headers=settings.headers,
         cwd=settings.cwd,
+        needs_login=isinstance(login, LoginTarget) and await login.describe() is not None,
         show_secrets=settings.show_secrets,
     )

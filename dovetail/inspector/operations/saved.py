@@ -77,7 +77,7 @@ async def stop_run(state: InspectorState) -> None:
 @operation
 async def export_saved(state: InspectorState, *, names: list[str] | None = None) -> dict[str, Any]:
     """Return saved calls as a file of tests for pytest (default: all)."""
-    return {"text": export_tests(choose_saved(names), make_request(state, b"", "pytest"))}
+    return {"text": export_tests(choose_saved(names), await make_request(state, b"", "pytest"))}
 
 
 def start_run(state: InspectorState, run: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -169,7 +169,7 @@ function Restarted() {
 /** A module that is loaded when it is first needed. */
 function useModule(load, key) {
   const [loaded, setLoaded] = useState({});
-  useEffect(() => {
+  useLayoutEffect(() => {
     let isCurrent = true; // another panel may be chosen before this one is loaded
     if (load) load().then((module) => isCurrent && setLoaded({ key, module }));
     return () => (isCurrent = false);
@@ -228,9 +228,9 @@ function App() {
 }
 
 if (takeToken()) {
+  store.follow(); // first: its reply is on the way while the page is drawn
   listen();
   render(html`<${App} />`, document.body);
-  store.follow();
 } else {
   render(
     html`<main class="alone">

@@ -43,6 +43,15 @@ export const lastCall = computed(() => [...calls.value.values()].at(-1));
 export const keyOf = (list, item) => text(item[KEYS[list]]);
 export const labelOf = (list, item) => keyOf(list, item) || `(no ${KEYS[list]})`;
 
+/** The key of the item of a list that is open: the first one until another is chosen. */
+export const openedKey = (list) =>
+  selection.value[list] ??
+  (lists.value[list]?.length ? keyOf(list, lists.value[list][0]) : undefined);
+
+/** The last call of a method that is about an item. */
+export const lastCallOf = (method, name) =>
+  [...calls.value.values()].findLast((one) => one.method === method && one.name === name);
+
 /** Keep a text in the storage of the tab, unless it is full. */
 export function keep(key, value) {
   try {
@@ -96,7 +105,7 @@ let last = 0;
 let known = 0; // the event up to which the snapshot holds
 
 function take(event) {
-  if (event.kind === "gap") return void load();
+  if (event.kind === "gap") return void load().catch(() => {}); // then the stream ends as well
   if (event.n > last) last = event.n;
   const isState = STATE_KINDS.has(event.kind);
   if (isState && event.n <= known) return;

@@ -22,6 +22,7 @@ def send(message):
 
 def answer(method, params):
     if method == "initialize":
+        said["revision"] = params["protocolVersion"]
         return {
             "protocolVersion": params["protocolVersion"],
             "capabilities": {"tools": {}, **said["capabilities"]},
@@ -34,6 +35,8 @@ def answer(method, params):
         result = said["results"].get(params["name"], repeated)
         if "megabytes" in result:
             result = {"content": [{"type": "text", "text": "x" * (result["megabytes"] << 20)}]}
+        if "revision_as" in result:
+            result[result.pop("revision_as")] = said["revision"]
         return result
     return said["answers"].get(method, {} if method == "ping" else None)
 
@@ -79,7 +82,8 @@ def write_server(
         folder: an empty folder.
         tools: what `tools/list` returns.
         results: the result of each tool. One with `megabytes` is a text of that size; `notes` is
-            the number of notifications that are sent before the result.
+            the number of notifications that are sent before the result; `revision_as` is the field
+            that names the revision.
         answers: the results of further methods, such as `resources/list`.
         info: fields of `serverInfo`.
     """

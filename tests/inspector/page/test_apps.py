@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.browser import Page
 
-from .actions import choose, has
+from .actions import choose, has, open_panel
 from .harness import inspected
 
 ROOT = Path(__file__).parents[3]
@@ -98,6 +98,29 @@ async def test_a_view_shows_a_result_calls_a_tool_and_follows_the_theme() -> Non
             "import('/static/messages.js').then(({ rows }) => rows.filter("
             "(one) => one.method === 'tools/call').length)"
         )
+
+
+async def test_a_view_is_open_again_after_a_reload() -> None:
+    async with inspected(WEATHER, height=1100) as page:
+        await open_apps(page)
+        await page.until(has("forecast", ".middle h2"))
+        await page.fill(".middle form textarea, .middle .form textarea", "Oslo")
+        await page.click("button.primary[data-key=c]")
+        view = await page.frame("about:srcdoc")
+        await view.until("document.querySelectorAll('#days button').length === 7")
+        calls = "document.querySelector('.app-messages')?.innerText.split('tool-result').length"
+        assert await page.until(f"{calls} === 2")
+        first = await page.says(f"{FRAME}.src")
+        await page.command("Page.reload")
+        await page.until(f"{FRAME} && {FRAME}.src !== {json.dumps(first)}")
+        again = await page.frame("about:srcdoc")
+        await again.until("document.querySelector('h1')?.textContent === 'Oslo'")
+        field = "document.querySelector('.middle form textarea, .middle .form textarea').value"
+        assert await page.says(field) == "Oslo"
+        await open_panel(page, "Log")
+        await open_panel(page, "Apps")
+        await page.until(has("forecast", ".middle h2"))
+        assert await page.says(f"{FRAME} === null"), "a view that was left stays closed"
 
 
 async def test_a_view_that_breaks_its_policy_is_listed_and_reaches_neither_page_nor_api(

@@ -146,6 +146,16 @@ async def test_items_without_a_name_do_not_hide_the_others(tmp_path: Path) -> No
         assert await page.until(has("(no uriTemplate)", ".left"))
 
 
+async def test_the_whole_of_a_long_text_can_be_reached(tmp_path: Path) -> None:
+    name = f"long{'x' * 3000}end"
+    async with inspected(write_server(tmp_path, [tool(name)]), folder=tmp_path) as page:
+        await page.until(has("…", "#tools"))
+        assert await page.says("document.querySelector('#tools .text').title") == name
+        while not await page.says(has("end", ".middle h2")):
+            await page.click(".middle h2 .more")
+        assert await page.says("document.querySelector('.middle h2').innerText") == name
+
+
 async def test_20000_messages_are_filtered_without_delay(tmp_path: Path) -> None:
     server = write_server(tmp_path, [tool("flood")], {"flood": {"content": [], "notes": 20_000}})
     async with inspected(server, folder=tmp_path) as page:

@@ -115,15 +115,12 @@ async def test_a_lost_message_is_a_row_of_the_wire(tmp_path: Path) -> None:
     path = tmp_path / "lost.mcplog"
     with McplogWriter(path, "https://example.com/mcp", started=1_700_000_000.0) as writer:
         writer.message("to_server", CALL, 1_700_000_001.0)
-        for direction, reason, id, data in (
-            ("to_client", "the message is too long, so it was skipped", None, b'{"big":"x'),
-            ("to_client", "HTTP 502 <b>bad</b> gateway", 7, b""),
+        for reason, id, data in (
+            ("the message is too long, so it was skipped", None, b'{"big":"x'),
+            ("HTTP 502 <b>bad</b> gateway", 7, b""),
         ):
-            writer.lost(
-                LostMessage(
-                    direction=direction, reason=reason, id=id, data=data, at=1_700_000_002.0
-                )
-            )
+            at = 1_700_000_002.0
+            writer.lost(LostMessage(direction="to_client", reason=reason, id=id, data=data, at=at))
     async with inspected(path, folder=tmp_path) as page:
         assert await page.until(f"{ROWS}.length === 3")
         await page.fill(".wire input[type=search]", "gateway error")

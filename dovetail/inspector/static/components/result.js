@@ -1,6 +1,6 @@
 /** What a call returned: its content blocks, its structured content, or its error. */
 import { html, useMemo, useState } from "../html.js";
-import { isRecording, openPanel } from "../store.js";
+import { isRecording, labelOf, openPanel } from "../store.js";
 import { Json, JsonBlock, tryParse } from "./json.js";
 import { print, text } from "./json_text.js";
 import { Copy, Link, Text } from "./text.js";
@@ -110,6 +110,20 @@ const BLOCKS = {
   resource: Resource,
   resource_link: ResourceLink,
 };
+
+/** The name, the title and the description of an item; what is between goes after the title. */
+export function ItemHead({ list, item, children }) {
+  const { title, description } = item;
+  return html`<header class="item-head">
+      <${Icon} item=${item} />
+      <h2>
+        <code><${Text} max=${300}>${labelOf(list, item)}<//></code>
+      </h2>
+      ${title != null && html`<span class="title"><${Text} max=${200}>${text(title)}<//></span>`}
+      ${children}
+    </header>
+    ${typeof description === "string" && html`<p class="description"><${Text} max=${900}>${description}<//></p>`}`;
+}
 
 /** A content block of any type. */
 export function Block({ block }) {

@@ -12,14 +12,14 @@ const INVISIBLE = new RegExp(
   "u",
 );
 const MAX_CHARS = 20000;
-const SHORT_CHARS = 300;
+const SHORT_CHARS = 200; // texts that may be inside a button or a row
 const MAX_MARKS = 2000; // so that a text of only invisible characters stays small
 
 const name = (char) => `U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 
 /** Replace invisible characters in a text that goes into an attribute. */
-export const visible = (text) => {
-  const parts = String(text).slice(0, 500).split(INVISIBLE);
+export const visible = (text, max = 500) => {
+  const parts = String(text).slice(0, max).split(INVISIBLE);
   return parts.map((part, index) => (index % 2 ? `⟨${name(part)}⟩` : part)).join("");
 };
 
@@ -35,7 +35,10 @@ function marked(text) {
   return rest ? [...shown, html`<span class="invisible">… and more</span>`] : shown;
 }
 
-/** A text. A long one is cut: at up to 300 characters for good, otherwise with a button that shows more. */
+/**
+ * A text. A long one is cut: with a button that shows more; at up to 200 characters, the title has
+ * the whole text.
+ */
 export function Text({ children, max = MAX_CHARS, block = false }) {
   const [limit, setLimit] = useState(max);
   const text = [children].flat().join("");
@@ -44,7 +47,7 @@ export function Text({ children, max = MAX_CHARS, block = false }) {
   const shown = html`<span
     class=${block ? "text block" : "text"}
     dir="auto"
-    title=${isShort ? visible(text) : undefined}
+    title=${isShort ? visible(text, MAX_CHARS) : undefined}
     >${marked(more > 0 ? text.slice(0, limit) : text)}${isShort && "…"}</span
   >`;
   if (more <= 0 || isShort) return shown;
@@ -60,7 +63,7 @@ export function Link({ href, text = href }) {
   if (url === null || !["http:", "https:"].includes(url.protocol))
     return html`<${Text}>${href}<//>`;
   return html`<a href=${url.href} target="_blank" rel="noopener noreferrer"
-    ><strong>${url.host}</strong> <${Text} max=${300}>${text}<//></a
+    ><strong>${url.host}</strong> <${Text} max=${200}>${text}<//></a
   >`;
 }
 

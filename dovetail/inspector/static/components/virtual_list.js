@@ -1,6 +1,9 @@
 /** A list of rows of one height, of which only those in view are in the document. */
 import { html, useLayoutEffect, useRef, useState } from "../html.js";
+import { failures, openPanel, selection } from "../store.js";
+import { Text } from "./text.js";
 
+const ROW = 28;
 const EXTRA = 8; // rows above and below the view
 
 /**
@@ -101,4 +104,40 @@ export function VirtualList(props) {
       ${shown}
     </div>
   </div>`;
+}
+
+/** The items whose name, title or description contains some words. */
+export const filterItems = (items, words) =>
+  (items ?? []).filter(({ name, title, description }) =>
+    [name, title, description].some(
+      (one) => !words || (typeof one === "string" && one.toLowerCase().includes(words)),
+    ),
+  );
+
+/**
+ * What a server lists: a filter, the rows, why a list could not be read, and why there are no rows.
+ * Args: `id` of the panel; `noun`, what an item is; `filter`, a signal; `placeholder` of its field;
+ * `of`, the names of the lists; `isOffered`, whether the server has them; `rows`, `keyOf`, `selected`,
+ * `isHeading` and `render` as above.
+ */
+export function FilteredList({ id, noun, filter, placeholder, of = [id], isOffered, ...list }) {
+  const { rows, keyOf } = list;
+  const asked = `Filter ${noun}s`;
+  const why = filter.value.trim() ? `No ${noun} matches.` : "The list is empty.";
+  return html`<input
+      type="search"
+      class="filter"
+      aria-label=${placeholder ?? asked}
+      placeholder=${`${placeholder ?? asked}  /`}
+      value=${filter.value}
+      onInput=${(event) => (filter.value = event.target.value)} />
+    <${VirtualList}
+      id=${id}
+      label=${`${noun[0].toUpperCase()}${noun.slice(1)}s`}
+      height=${ROW}
+      onSelect=${(row) => (selection.value = { ...selection.value, [id]: keyOf(row) })}
+      onOpen=${(row) => openPanel(id, keyOf(row))}
+      ...${list} />
+    ${of.map((one) => failures.value[one] && html`<p class="error pad"><${Text} max=${500}>${failures.value[one]}<//></p>`)}
+    ${!rows.length && html`<p class="empty pad">${isOffered ? why : `The server offers no ${noun}s.`}</p>`}`;
 }

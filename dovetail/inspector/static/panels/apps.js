@@ -1,12 +1,26 @@
 /** Apps: the view of a tool in its sandbox, the messages to and from it, and what its policy blocked. */
-import { classes, html, signal, useLayoutEffect, useRef, useState } from "../html.js";
-import { announcement, lists, on, openPanel, run, selection, snapshot, state } from "../store.js";
+import { classes, html, signal, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
+import { post } from "../api.js";
+import {
+  announcement,
+  keep,
+  keyOf,
+  labelOf,
+  lists,
+  on,
+  openPanel,
+  run,
+  selection,
+  snapshot,
+  state,
+} from "../store.js";
 import { Form } from "../components/form.js";
 import { JsonText } from "../components/json.js";
 import { JsonEditor } from "../components/json_editor.js";
 import { findDraft, print } from "../components/json_text.js";
 import { Link, Text } from "../components/text.js";
 import { VirtualList } from "../components/virtual_list.js";
+import { draftOf, setDraft } from "./tools.js";
 
 const ROW = 28;
 const MAX_KEPT = 500;
@@ -15,11 +29,11 @@ const MAX_WAITING = 64; // messages of a view that Python has not taken yet
 const MAX_HEIGHT = 2000;
 const READY = "ui/notifications/sandbox-proxy-ready";
 const SIZE = "ui/notifications/size-changed";
+const SHOWN = "dovetail.app"; // in the storage of the tab: the tool whose view is open
 const WIDTHS = { full: "Full", 320: "320 px", 480: "480 px", 768: "768 px" };
 
 const view = signal(null); // what `app_open` returned, and the tool
 const events = signal([]);
-const drafts = signal({}); // tool -> arguments
 const context = signal({}); // of the host, without the theme
 const theme = signal(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 const width = signal("full");
@@ -32,8 +46,9 @@ const uriOf = (tool) => {
   const uri = ui instanceof Map ? ui.get("resourceUri") : tool._meta?.get?.("ui/resourceUri");
   return typeof uri === "string" && uri.startsWith("ui://") ? uri : null;
 };
-const draftOf = (name) => (Object.hasOwn(drafts.value, name) ? drafts.value[name] : undefined);
 const tools = () => (lists.value.tools ?? []).filter(uriOf);
+const nameOf = (tool) => keyOf("tools", tool);
+const chosen = () => selection.value.apps ?? (tools().length ? nameOf(tools()[0]) : undefined);
 
 // messages
 
@@ -62,12 +77,18 @@ addEventListener("message", async ({ source, origin, data }) => {
   }
 });
 
-async function show(tool, again) {
+/** Open the view of a tool with a new call, or `again` with the last result. */
+async function show(name, again, send = run) {
   const given = JSON.stringify({ ...context.value, theme: theme.value });
-  const fields = { tool: tool.name, arguments: print(draftOf(tool.name) ?? new Map()) };
-  const found = await run("app_open", { ...fields, context: given, again });
-  if (found) view.value = { ...found, tool: tool.name };
+  const fields = { tool: name, arguments: print(draftOf(name) ?? new Map()) };
+  const found = await send("app_open", { ...fields, context: given, again });
+  if (!found) return;
+  view.value = { ...found, tool: name };
+  keep(SHOWN, name);
 }
+
+/** Open the view that was open before a reload, if its result is still known. */
+const reopen = (name) => show(name, true, (...sent) => post(...sent).catch(() => keep(SHOWN, "")));
 
 const change = (fields) =>
   view.value && run("app_context", { app: view.value.app, context: JSON.stringify(fields) });
@@ -80,7 +101,10 @@ function Frame({ shown }) {
     frame = element.current;
     return () => {
       frame = null;
-      if (view.value === shown) view.value = null;
+      if (view.value === shown) {
+        view.value = null;
+        keep(SHOWN, "");
+      }
       run("app_close", { app: shown.app });
     };
   }, []);
@@ -154,7 +178,7 @@ function Policy({ shown }) {
   const reaches = origins.length ? `reaches ${origins.join(", ")}` : "reaches no other site";
   const uses = permissions.length ? `, may use ${permissions.join(", ")}` : "";
   return html`<details class="options">
-    <summary><${Text} max=${300}>${`Policy: ${reaches}${uses}`}<//></summary>
+    <summary><${Text} max=${200}>${`Policy: ${reaches}${uses}`}<//></summary>
     <code><${Text} block=${true}>${shown.policy.replaceAll("; ", ";\n")}<//></code>
   </details>`;
 }
@@ -218,32 +242,27 @@ export function List() {
       label="Apps"
       rows=${rows}
       height=${ROW}
-      keyOf=${(tool) => tool.name}
-      selected=${selection.value.apps ?? rows[0]?.name}
-      onSelect=${(tool) => (selection.value = { ...selection.value, apps: tool.name })}
-      onOpen=${(tool) => openPanel("apps", tool.name)}
-      render=${(tool) => html`<span class="name"><${Text} max=${160}>${tool.name}<//></span>`} />
+      keyOf=${nameOf}
+      selected=${chosen()}
+      onSelect=${(tool) => (selection.value = { ...selection.value, apps: nameOf(tool) })}
+      onOpen=${(tool) => openPanel("apps", nameOf(tool))}
+      render=${(tool) => html`<span class="name"><${Text} max=${160}>${labelOf("tools", tool)}<//></span>`} />
     ${!rows.length && html`<p class="empty pad">No tool of this server has a view.</p>`}`;
 }
 
-export function Main() {
-  const rows = tools();
-  const tool = rows.find((one) => one.name === (selection.value.apps ?? rows[0]?.name));
-  const whyNot = snapshot.value.apps?.why_not;
-  if (whyNot || !tool)
-    return html`<article class="item">
-      <h2>Apps</h2>
-      <p class="empty">
-        ${whyNot ?? "Tools whose _meta.ui names a ui:// resource have a view, which is shown here."}
-      </p>
-    </article>`;
-  const shown = view.value?.tool === tool.name ? view.value : null;
-  const draft = findDraft(draftOf(tool.name));
-  const isOff = Boolean(draft) || state.value.status !== "open";
-  return html`<article class="item" key=${tool.name}>
+function App({ tool }) {
+  const name = nameOf(tool);
+  const shown = view.value?.tool === name ? view.value : null;
+  const draft = findDraft(draftOf(name));
+  const isOpen = state.value.status === "open";
+  useEffect(() => {
+    if (isOpen && !view.value && sessionStorage.getItem(SHOWN) === name) reopen(name);
+  }, [isOpen]);
+  const isOff = Boolean(draft) || !isOpen;
+  return html`<article class="item">
     <header class="item-head">
       <h2>
-        <code><${Text} max=${300}>${tool.name}<//></code>
+        <code><${Text} max=${300}>${labelOf("tools", tool)}<//></code>
       </h2>
       <span class="title"><${Text} max=${200}>${uriOf(tool)}<//></span>
     </header>
@@ -251,13 +270,13 @@ export function Main() {
     <${Form}
       id="app-arguments"
       schema=${tool.inputSchema ?? true}
-      value=${draftOf(tool.name)}
-      set=${(value) => (drafts.value = { ...drafts.value, [tool.name]: value })} />
+      value=${draftOf(name)}
+      set=${(value) => setDraft(name, value)} />
     <div class="bar">
-      <button class="primary" data-key="c" disabled=${isOff} onClick=${() => show(tool, false)}>
+      <button class="primary" data-key="c" disabled=${isOff} onClick=${() => show(name, false)}>
         Call and show <kbd>c</kbd>
       </button>
-      <button disabled=${isOff || !shown} onClick=${() => show(tool, true)}>
+      <button disabled=${isOff || !shown} onClick=${() => show(name, true)}>
         Show the result again
       </button>
       ${draft && html`<span class="error">${draft.message}</span>`}
@@ -267,5 +286,18 @@ export function Main() {
     ${shown && html`<${Policy} shown=${shown} />`}
     ${shown && html`<${Frame} key=${shown.app} shown=${shown} />`}
     <${Messages} />
+  </article>`;
+}
+
+export function Main() {
+  const name = chosen();
+  const tool = tools().find((one) => nameOf(one) === name);
+  const whyNot = snapshot.value.apps?.why_not;
+  if (!whyNot && tool) return html`<${App} key=${name} tool=${tool} />`;
+  return html`<article class="item">
+    <h2>Apps</h2>
+    <p class="empty">
+      ${whyNot ?? "Tools whose _meta.ui names a ui:// resource have a view, which is shown here."}
+    </p>
   </article>`;
 }

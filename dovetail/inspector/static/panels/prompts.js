@@ -1,69 +1,35 @@
 /** Prompts: the list, arguments with completion, and the messages as a chat. */
 import { classes, html, signal, useMemo } from "../html.js";
-import {
-  calls,
-  failures,
-  keyOf,
-  labelOf,
-  lists,
-  openPanel,
-  run,
-  selection,
-  state,
-} from "../store.js";
+import { keyOf, labelOf, lastCallOf, lists, openedKey, openPanel, run, state } from "../store.js";
 import { CompletedFields, filled, makeDrafts } from "../components/completion.js";
 import { JsonBlock, tryParse } from "../components/json.js";
 import { text } from "../components/json_text.js";
-import { Block, CallResult, Definition, Icon, WithServer } from "../components/result.js";
+import { Block, CallResult, Definition, ItemHead, WithServer } from "../components/result.js";
 import { Copy, Text, visible } from "../components/text.js";
-import { VirtualList } from "../components/virtual_list.js";
+import { FilteredList, filterItems } from "../components/virtual_list.js";
 
-const ROW = 28;
 const MAX_MESSAGES = 100;
 
 const filter = signal("");
 const drafts = makeDrafts("prompt");
 const nameOf = (prompt) => keyOf("prompts", prompt);
-const chosen = () =>
-  selection.value.prompts ??
-  (lists.value.prompts?.length ? nameOf(lists.value.prompts[0]) : undefined);
 
 export function List() {
   const prompts = lists.value.prompts;
   const words = filter.value.toLowerCase();
-  const rows = useMemo(
-    () =>
-      (prompts ?? []).filter(
-        (one) =>
-          !words ||
-          [one.name, one.title, one.description].some(
-            (field) => typeof field === "string" && field.toLowerCase().includes(words),
-          ),
-      ),
-    [prompts, words],
-  );
+  const rows = useMemo(() => filterItems(prompts, words), [prompts, words]);
   const row = (one) =>
     html`<span class="name"><${Text} max=${160}>${labelOf("prompts", one)}<//></span>
       ${one.title !== undefined && html`<span class="hint"><${Text} max=${80}>${text(one.title)}<//></span>`}`;
-  return html`<input
-      type="search"
-      class="filter"
-      aria-label="Filter prompts"
-      placeholder="Filter prompts  /"
-      value=${filter.value}
-      onInput=${(event) => (filter.value = event.target.value)} />
-    <${VirtualList}
-      id="prompts"
-      label="Prompts"
-      rows=${rows}
-      height=${ROW}
-      keyOf=${nameOf}
-      selected=${chosen()}
-      onSelect=${(one) => (selection.value = { ...selection.value, prompts: nameOf(one) })}
-      onOpen=${(one) => openPanel("prompts", nameOf(one))}
-      render=${row} />
-    ${failures.value.prompts && html`<p class="error pad"><${Text} max=${500}>${failures.value.prompts}<//></p>`}
-    ${!rows.length && html`<p class="empty pad">${prompts === null ? "The server offers no prompts." : words ? "No prompt matches." : "The list is empty."}</p>`}`;
+  return html`<${FilteredList}
+    id="prompts"
+    noun="prompt"
+    filter=${filter}
+    isOffered=${prompts !== null}
+    rows=${rows}
+    keyOf=${nameOf}
+    selected=${openedKey("prompts")}
+    render=${row} />`;
 }
 
 /** The text of a message: of its text blocks, or else the JSON of a block. */
@@ -116,18 +82,9 @@ function Prompt({ prompt }) {
   const name = nameOf(prompt);
   const fields = fieldsOf(prompt);
   const values = drafts.read(name);
-  const done = [...calls.value.values()].findLast(
-    (one) => one.method === "prompts/get" && one.name === name,
-  );
+  const done = lastCallOf("prompts/get", name);
   return html`<article class="item">
-    <header class="item-head">
-      <${Icon} item=${prompt} />
-      <h2>
-        <code><${Text} max=${300}>${labelOf("prompts", prompt)}<//></code>
-      </h2>
-      ${prompt.title !== undefined && html`<span class="title"><${Text} max=${200}>${text(prompt.title)}<//></span>`}
-    </header>
-    ${typeof prompt.description === "string" && html`<p class="description"><${Text} max=${900}>${prompt.description}<//></p>`}
+    <${ItemHead} list="prompts" item=${prompt} />
     <${WithServer}>
       ${fields.length > 0 && html`<${CompletedFields} id="arguments" title="Arguments" fields=${fields} values=${values} set=${(next) => drafts.write(name, next)} about=${{ prompt: name }} />`}
       ${!fields.length && html`<p class="hint">This prompt takes no arguments.</p>`}
@@ -153,7 +110,7 @@ function Prompt({ prompt }) {
 }
 
 export function Main() {
-  const name = chosen();
+  const name = openedKey("prompts");
   const prompt = lists.value.prompts?.find((one) => nameOf(one) === name);
   if (prompt) return html`<${Prompt} key=${name} prompt=${prompt} />`;
   const gone =

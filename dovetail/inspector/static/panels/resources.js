@@ -13,7 +13,7 @@ import {
   WithServer,
 } from "../components/result.js";
 import { Copy, Text } from "../components/text.js";
-import { VirtualList } from "../components/virtual_list.js";
+import { FilteredList } from "../components/virtual_list.js";
 import { rowsOf } from "./resource_tree.js";
 
 const ROW = 26;
@@ -31,10 +31,7 @@ store.on("updated", ({ uri, at }) => {
 });
 
 const time = (at) => new Date(at * 1000).toLocaleTimeString("en-GB");
-const lastReadOf = (uri) =>
-  [...store.calls.value.values()].findLast(
-    (one) => one.method === "resources/read" && one.name === uri,
-  );
+const lastReadOf = (uri) => store.lastCallOf("resources/read", uri);
 
 /** The changes to a resource, or to one below it. */
 function updatesOf(uri) {
@@ -64,28 +61,18 @@ export function List() {
   const words = filter.value.trim();
   const rows = useMemo(() => rowsOf(resources, templates, words), [resources, templates, words]);
   const key = store.selection.value.resources ?? firstKey();
-  const { resources: failed, templates: failedTemplates } = store.failures.value;
-  const isNone = resources === null && templates === null;
-  return html`<input
-      type="search"
-      class="filter"
-      aria-label="Filter resources, or enter a URI"
-      placeholder="Filter, or enter a URI  /"
-      value=${filter.value}
-      onInput=${(event) => (filter.value = event.target.value)} />
-    <${VirtualList}
-      id="resources"
-      label="Resources"
-      rows=${rows}
-      height=${ROW}
-      keyOf=${(row) => row.key}
-      isHeading=${(row) => row.key === undefined}
-      selected=${key}
-      onSelect=${(row) => (store.selection.value = { ...store.selection.value, resources: row.key })}
-      onOpen=${(row) => store.openPanel("resources", row.key)}
-      render=${(row) => html`<${Row} row=${row} />`} />
-    ${[failed, failedTemplates].map((one) => one && html`<p class="error pad"><${Text} max=${500}>${one}<//></p>`)}
-    ${!rows.length && html`<p class="empty pad">${isNone ? "The server offers no resources." : words ? "No resource matches." : "The list is empty."}</p>`}`;
+  return html`<${FilteredList}
+    id="resources"
+    noun="resource"
+    filter=${filter}
+    placeholder="Filter, or enter a URI"
+    of=${["resources", "templates"]}
+    isOffered=${resources !== null || templates !== null}
+    rows=${rows}
+    keyOf=${(row) => row.key}
+    isHeading=${(row) => row.key === undefined}
+    selected=${key}
+    render=${(row) => html`<${Row} row=${row} />`} />`;
 }
 
 /** What resources/read returned. */

@@ -1,26 +1,24 @@
 /** Tools: the list, a form for the arguments, and the result of the last call. */
 import { html, signal, useMemo, useState } from "../html.js";
 import {
-  calls,
-  failures,
   keep,
   keyOf,
   labelOf,
+  lastCallOf,
   lists,
+  openedKey,
   openPanel,
   run,
-  selection,
   snapshot,
   state,
 } from "../store.js";
 import { Form } from "../components/form.js";
 import { JsonEditor, read } from "../components/json_editor.js";
 import { findDraft, print } from "../components/json_text.js";
-import { CallResult, Definition, Icon, WithServer } from "../components/result.js";
+import { CallResult, Definition, ItemHead, WithServer } from "../components/result.js";
 import { Text, visible } from "../components/text.js";
-import { VirtualList } from "../components/virtual_list.js";
+import { FilteredList, filterItems } from "../components/virtual_list.js";
 
-const ROW = 28;
 const MIN_GROUP = 3;
 const BADGES = [
   ["readOnlyHint", true, "read-only", "ok"],
@@ -35,8 +33,6 @@ const options = signal({}); // tool -> {timeout, meta, task}; kept like the draf
 
 const own = (object, key) => (Object.hasOwn(object, key) ? object[key] : undefined);
 const nameOf = (tool) => keyOf("tools", tool);
-const current = () =>
-  selection.value.tools ?? (lists.value.tools?.length ? nameOf(lists.value.tools[0]) : undefined);
 const draftKey = (tool) => `dovetail.draft.${tool}`;
 /** What the form of a tool holds. */
 export const draftOf = (tool) =>
@@ -100,39 +96,18 @@ function Row({ row }) {
 
 export function List() {
   const tools = lists.value.tools;
-  const text = filter.value.toLowerCase();
-  const rows = useMemo(() => {
-    const found = (tools ?? []).filter(
-      (tool) =>
-        !text ||
-        [tool.name, tool.title, tool.description].some(
-          (one) => typeof one === "string" && one.toLowerCase().includes(text),
-        ),
-    );
-    return groupTools(found);
-  }, [tools, text]);
-  const open = (row) => openPanel("tools", nameOf(row.tool));
-  const select = (row) => (selection.value = { ...selection.value, tools: nameOf(row.tool) });
-  return html`<input
-      type="search"
-      class="filter"
-      aria-label="Filter tools"
-      placeholder="Filter tools  /"
-      value=${filter.value}
-      onInput=${(event) => (filter.value = event.target.value)} />
-    <${VirtualList}
-      id="tools"
-      label="Tools"
-      rows=${rows}
-      height=${ROW}
-      keyOf=${(row) => row.tool && nameOf(row.tool)}
-      isHeading=${(row) => row.heading !== undefined}
-      selected=${current()}
-      onSelect=${select}
-      onOpen=${open}
-      render=${(row) => html`<${Row} row=${row} />`} />
-    ${failures.value.tools && html`<p class="error pad"><${Text} max=${500}>${failures.value.tools}<//></p>`}
-    ${!rows.length && html`<p class="empty pad">${tools === null ? "The server offers no tools." : "No tool matches."}</p>`}`;
+  const words = filter.value.toLowerCase();
+  const rows = useMemo(() => groupTools(filterItems(tools, words)), [tools, words]);
+  return html`<${FilteredList}
+    id="tools"
+    noun="tool"
+    filter=${filter}
+    isOffered=${tools !== null}
+    rows=${rows}
+    keyOf=${(row) => row.tool && nameOf(row.tool)}
+    isHeading=${(row) => row.heading !== undefined}
+    selected=${openedKey("tools")}
+    render=${(row) => html`<${Row} row=${row} />`} />`;
 }
 
 function Badges({ annotations }) {
@@ -221,28 +196,17 @@ const compare = (name, value) =>
     params: print(new Map([["name", name], ["arguments", value ?? new Map()]])), // prettier-ignore
   });
 
-const lastCallOf = (tool) =>
-  [...calls.value.values()].findLast((one) => one.method === "tools/call" && one.name === tool);
-
 function Tool({ tool }) {
   const name = nameOf(tool);
   const value = draftOf(name);
   const option = optionsOf(name);
   const change = (fields) => setOptions(name, { ...option, ...fields });
-  const done = lastCallOf(name);
+  const done = lastCallOf("tools/call", name);
   const draft = findDraft(value) ?? findDraft(option.meta);
   const wrong = draft?.message ?? (isTimeout(option.timeout) ? undefined : NO_TIMEOUT);
   const schema = tool.inputSchema ?? true;
   return html`<article class="item">
-    <header class="item-head">
-      <${Icon} item=${tool} />
-      <h2>
-        <code><${Text} max=${300}>${labelOf("tools", tool)}<//></code>
-      </h2>
-      ${tool.title && html`<span class="title"><${Text} max=${200}>${tool.title}<//></span>`}
-      <${Badges} annotations=${tool.annotations} />
-    </header>
-    ${typeof tool.description === "string" && html`<p class="description"><${Text} max=${900}>${tool.description}<//></p>`}
+    <${ItemHead} list="tools" item=${tool}><${Badges} annotations=${tool.annotations} /><//>
     <${WithServer}>
       <${Form}
         id="arguments"
@@ -284,7 +248,7 @@ function Instructions() {
 
 export function Main() {
   const tools = lists.value.tools;
-  const name = current();
+  const name = openedKey("tools");
   const tool = tools?.find((one) => nameOf(one) === name);
   if (tool) return html`<${Instructions} /><${Tool} key=${name} tool=${tool} />`;
   const gone = tools && name && `The server no longer has a tool named ${visible(name)}.`;
