@@ -21,7 +21,7 @@ export const link = signal({ status: "opening", message: "" }); // to the inspec
 export const state = signal({ status: "opening", message: "" }); // of the connection to the server
 export const target = signal("");
 export const revisions = signal([]);
-export const lists = signal(Object.fromEntries(LISTS.map((name) => [name, null])));
+export const lists = signal({}); // name -> items; null: not offered; undefined: not read yet
 export const failures = signal({}); // list -> why it could not be read
 export const reload = signal(null); // how the lists changed, or why a restart failed: {files?, message, traceback?}
 export const calls = signal(new Map());
@@ -31,6 +31,15 @@ export const answered = signal([]);
 export const snapshot = signal({}); // the fields that belong to one panel: saved, roots, level, …
 export const announcement = signal(""); // for screen readers
 export const problem = signal(null); // of the last operation: {message, whatToDo}
+
+export const scheme = signal(localStorage.getItem("dovetail.scheme") ?? "light dark"); // or one of them
+const system = matchMedia("(prefers-color-scheme: dark)");
+const isSystemDark = signal(system.matches);
+system.addEventListener("change", () => (isSystemDark.value = system.matches));
+const themeOfSystem = computed(() => (isSystemDark.value ? "dark" : "light"));
+export const theme = computed(() =>
+  scheme.value === "light dark" ? themeOfSystem.value : scheme.value,
+);
 
 const opened = JSON.parse(sessionStorage.getItem(OPENED) ?? "{}");
 export const panel = signal(opened.panel ?? "tools");
@@ -42,6 +51,14 @@ export const lastCall = computed(() => [...calls.value.values()].at(-1));
 /** What identifies an item of a list, as text; "" if the server left it out. */
 export const keyOf = (list, item) => text(item[KEYS[list]]);
 export const labelOf = (list, item) => keyOf(list, item) || `(no ${KEYS[list]})`;
+
+/** Why a list shows no row: nothing that is not known. Args: `name`; `noun`; `words` of its filter. */
+export function whyEmpty(name, noun, words) {
+  const items = lists.value[name];
+  if (items?.length) return words && `No ${noun} matches.`;
+  if (items === undefined || failures.value[name]) return "";
+  return items ? "The list is empty." : `The server offers no ${noun}s.`;
+}
 
 /** Keep a text in the storage of the tab, unless it is full. */
 export function keep(key, value) {
@@ -164,7 +181,7 @@ on("answered", (event) => {
 export const record = (map) => (map instanceof Map ? Object.fromEntries(map) : {});
 
 function readLists(sent) {
-  const read = (text) => (text ? parse(text).map(record) : null);
+  const read = (text) => (text ? parse(text).map(record) : text);
   return Object.fromEntries(LISTS.map((name) => [name, read(sent?.[name])]));
 }
 
@@ -199,8 +216,9 @@ export async function follow() {
         message: "The inspector has ended. Start its command again.",
       };
     } catch (error) {
-      link.value = { status: "closed", message: error.message, whatToDo: error.whatToDo };
-      if (error.status === 401) return;
+      const status = error.status === 401 ? "refused" : "closed"; // refused: of another command
+      link.value = { status, message: error.message, whatToDo: error.whatToDo };
+      if (status === "refused") return;
     }
     await new Promise((resolve) => setTimeout(resolve, pause));
   }

@@ -1,6 +1,16 @@
 /** Apps: the view of a tool in its sandbox, the messages to and from it, and what its policy blocked. */
 import { classes, html, signal, useLayoutEffect, useRef, useState } from "../html.js";
-import { announcement, lists, on, openPanel, run, selection, snapshot, state } from "../store.js";
+import {
+  announcement,
+  lists,
+  on,
+  openPanel,
+  run,
+  selection,
+  snapshot,
+  state,
+  theme as pageTheme,
+} from "../store.js";
 import { Form } from "../components/form.js";
 import { JsonText } from "../components/json.js";
 import { JsonEditor } from "../components/json_editor.js";
@@ -21,7 +31,7 @@ const view = signal(null); // what `app_open` returned, and the tool
 const events = signal([]);
 const drafts = signal({}); // tool -> arguments
 const context = signal({}); // of the host, without the theme
-const theme = signal(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+const theme = signal(pageTheme.value); // of the view: it changes with that of the page
 const width = signal("full");
 const height = signal(240);
 let frame = null;
@@ -72,6 +82,12 @@ async function show(tool, again) {
 const change = (fields) =>
   view.value && run("app_context", { app: view.value.app, context: JSON.stringify(fields) });
 
+const setTheme = (value) => {
+  theme.value = value;
+  change({ theme: value });
+};
+pageTheme.subscribe((value) => value !== theme.value && setTheme(value));
+
 // components
 
 function Frame({ shown }) {
@@ -103,10 +119,6 @@ function Select({ id, label, value, options, set }) {
 }
 
 function Controls() {
-  const setTheme = (value) => {
-    theme.value = value;
-    change({ theme: value });
-  };
   return html`<div class="actions">
     <${Select}
       id="app-width"
@@ -245,7 +257,7 @@ export function Main() {
       <h2>
         <code><${Text} max=${300}>${tool.name}<//></code>
       </h2>
-      <span class="title"><${Text} max=${200}>${uriOf(tool)}<//></span>
+      <span class="hint"><${Text} max=${200}>${uriOf(tool)}<//></span>
     </header>
     ${typeof tool.description === "string" && html`<p class="description"><${Text} max=${900}>${tool.description}<//></p>`}
     <${Form}

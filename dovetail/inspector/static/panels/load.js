@@ -2,6 +2,7 @@
 import { html, signal, useRef } from "../html.js";
 import { on, run, snapshot, state } from "../store.js";
 import { rows, version } from "../messages.js";
+import { formatMs } from "../components/result.js";
 import { Text, visible } from "../components/text.js";
 
 const TIMES = ["min", "p50", "p95", "p99", "max"];
@@ -10,7 +11,10 @@ const chosen = signal({ name: "", runs: "1000", at_once: "8" });
 
 on("load", (event) => (report.value = event));
 
-const number = (value) => value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 2 : 0 });
+const number = (value) => value.toLocaleString("en", { maximumFractionDigits: 0 });
+
+/** Return how to write times of which this is the longest, all with the same precision. */
+const writer = (longest) => (longest < 100 ? (ms) => `${ms.toFixed(2)} ms` : formatMs);
 
 /** Return the quantile of sorted times, as Python does. */
 const quantile = (times, share) => times[Math.max(0, Math.ceil(share * times.length) - 1)];
@@ -70,11 +74,12 @@ function Settings() {
 
 function Histogram({ bars }) {
   const highest = Math.max(...bars.map((one) => one.count));
+  const time = writer(bars.at(-1).to_ms);
   return html`<ul class="plain histogram" aria-label="Histogram">
     ${bars.map(
       ({ from_ms: from, to_ms: to, count }) =>
         html`<li>
-          <span class="hint">${number(from)}–${number(to)} ms</span>
+          <span class="hint">${time(from)} – ${time(to)}</span>
           <span class="bar-space"
             ><span class="bar-fill" style=${{ width: `${(100 * count) / highest}%` }}></span
           ></span>
@@ -107,7 +112,7 @@ function Report() {
     ${status === "running" && html`<progress aria-label="Runs" value=${done} max=${runs}></progress>`}
     ${why && html`<p class="error"><${Text} max=${300}>${why}<//></p>`}
     ${Object.entries(errors).map(([text, count]) => html`<p class="error">${number(count)} × <${Text} max=${300}>${text}<//></p>`)}
-    ${times && html`<${Table} label="Times" rows=${[["ms", TIMES.map((one) => times[one])]]} heads=${TIMES} />`}
+    ${times && html`<${Table} label="Times" rows=${[["time", TIMES.map((one) => writer(times.max)(times[one]))]]} heads=${TIMES} />`}
     ${histogram && html`<${Histogram} bars=${histogram} />`}
   </section>`;
 }
@@ -118,7 +123,7 @@ function Table({ label, heads, rows: lines }) {
       <thead>
         <tr>
           <td></td>
-          ${heads.map((one) => html`<th scope="col">${one}</th>`)}
+          ${heads.map((one) => html`<th scope="col" class="number">${one}</th>`)}
         </tr>
       </thead>
       <tbody>
@@ -126,7 +131,7 @@ function Table({ label, heads, rows: lines }) {
           ([name, values]) =>
             html`<tr>
               <th scope="row"><${Text} max=${80}>${name}<//></th>
-              ${values.map((one) => html`<td class="number">${number(one)}</td>`)}
+              ${values.map((one) => html`<td class="number">${one}</td>`)}
             </tr>`,
         )}
       </tbody>
@@ -142,9 +147,20 @@ function latencies() {
     if (!found.has(row.method)) found.set(row.method, []);
     found.get(row.method).push(row.reply.ms);
   }
+  const time = writer(
+    Math.max(
+      0,
+      ...[...found.values()].map((times) =>
+        quantile(
+          times.sort((a, b) => a - b),
+          0.99,
+        ),
+      ),
+    ),
+  );
   return [...found].map(([method, times]) => {
-    times.sort((a, b) => a - b);
-    return [method, [times.length, ...[0.5, 0.95, 0.99].map((share) => quantile(times, share))]];
+    const shown = [0.5, 0.95, 0.99].map((share) => time(quantile(times, share)));
+    return [method, [number(times.length), ...shown]];
   });
 }
 
@@ -161,7 +177,7 @@ export function Main() {
       html`<h3>Latency per method</h3>
         <${Table}
           label="Latency per method"
-          heads=${["requests", "p50 ms", "p95 ms", "p99 ms"]}
+          heads=${["requests", "p50", "p95", "p99"]}
           rows=${lines.current} />`
     }
   </article>`;

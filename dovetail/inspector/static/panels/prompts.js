@@ -10,6 +10,7 @@ import {
   run,
   selection,
   state,
+  whyEmpty,
 } from "../store.js";
 import { CompletedFields, filled, makeDrafts } from "../components/completion.js";
 import { JsonBlock, tryParse } from "../components/json.js";
@@ -52,6 +53,7 @@ export function List() {
       placeholder="Filter prompts  /"
       value=${filter.value}
       onInput=${(event) => (filter.value = event.target.value)} />
+    ${failures.value.prompts && html`<p class="error pad"><${Text} max=${500}>${failures.value.prompts}<//></p>`}
     <${VirtualList}
       id="prompts"
       label="Prompts"
@@ -62,8 +64,7 @@ export function List() {
       onSelect=${(one) => (selection.value = { ...selection.value, prompts: nameOf(one) })}
       onOpen=${(one) => openPanel("prompts", nameOf(one))}
       render=${row} />
-    ${failures.value.prompts && html`<p class="error pad"><${Text} max=${500}>${failures.value.prompts}<//></p>`}
-    ${!rows.length && html`<p class="empty pad">${prompts === null ? "The server offers no prompts." : words ? "No prompt matches." : "The list is empty."}</p>`}`;
+    ${!rows.length && html`<p class="empty pad">${whyEmpty("prompts", "prompt", words)}</p>`}`;
 }
 
 /** The text of a message: of its text blocks, or else the JSON of a block. */
@@ -154,9 +155,9 @@ function Prompt({ prompt }) {
 
 export function Main() {
   const name = chosen();
-  const prompt = lists.value.prompts?.find((one) => nameOf(one) === name);
+  const prompts = lists.value.prompts;
+  const prompt = prompts?.find((one) => nameOf(one) === name);
   if (prompt) return html`<${Prompt} key=${name} prompt=${prompt} />`;
-  const gone =
-    lists.value.prompts && name && `The server no longer has a prompt named ${visible(name)}.`;
-  return html`<p class="empty pad">${gone || "Choose a prompt."}</p>`;
+  const gone = prompts && name && `The server no longer has a prompt named ${visible(name)}.`;
+  return html`<p class="empty pad">${gone || (prompts?.length > 0 && "Choose a prompt.")}</p>`;
 }

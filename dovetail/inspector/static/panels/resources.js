@@ -65,7 +65,7 @@ export function List() {
   const rows = useMemo(() => rowsOf(resources, templates, words), [resources, templates, words]);
   const key = store.selection.value.resources ?? firstKey();
   const { resources: failed, templates: failedTemplates } = store.failures.value;
-  const isNone = resources === null && templates === null;
+  const reasons = [failed, failedTemplates && `Templates: ${failedTemplates}`].filter(Boolean);
   return html`<input
       type="search"
       class="filter"
@@ -73,6 +73,7 @@ export function List() {
       placeholder="Filter, or enter a URI  /"
       value=${filter.value}
       onInput=${(event) => (filter.value = event.target.value)} />
+    ${reasons.map((one) => html`<p class="error pad"><${Text} max=${500}>${one}<//></p>`)}
     <${VirtualList}
       id="resources"
       label="Resources"
@@ -84,8 +85,7 @@ export function List() {
       onSelect=${(row) => (store.selection.value = { ...store.selection.value, resources: row.key })}
       onOpen=${(row) => store.openPanel("resources", row.key)}
       render=${(row) => html`<${Row} row=${row} />`} />
-    ${[failed, failedTemplates].map((one) => one && html`<p class="error pad"><${Text} max=${500}>${one}<//></p>`)}
-    ${!rows.length && html`<p class="empty pad">${isNone ? "The server offers no resources." : words ? "No resource matches." : "The list is empty."}</p>`}`;
+    ${!rows.length && html`<p class="empty pad">${store.whyEmpty(templates?.length ? "templates" : "resources", "resource", words)}</p>`}`;
 }
 
 /** What resources/read returned. */

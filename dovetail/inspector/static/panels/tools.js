@@ -12,6 +12,7 @@ import {
   selection,
   snapshot,
   state,
+  whyEmpty,
 } from "../store.js";
 import { Form } from "../components/form.js";
 import { JsonEditor, read } from "../components/json_editor.js";
@@ -120,6 +121,7 @@ export function List() {
       placeholder="Filter tools  /"
       value=${filter.value}
       onInput=${(event) => (filter.value = event.target.value)} />
+    ${failures.value.tools && html`<p class="error pad"><${Text} max=${500}>${failures.value.tools}<//></p>`}
     <${VirtualList}
       id="tools"
       label="Tools"
@@ -131,8 +133,7 @@ export function List() {
       onSelect=${select}
       onOpen=${open}
       render=${(row) => html`<${Row} row=${row} />`} />
-    ${failures.value.tools && html`<p class="error pad"><${Text} max=${500}>${failures.value.tools}<//></p>`}
-    ${!rows.length && html`<p class="empty pad">${tools === null ? "The server offers no tools." : "No tool matches."}</p>`}`;
+    ${!rows.length && html`<p class="empty pad">${whyEmpty("tools", "tool", text)}</p>`}`;
 }
 
 function Badges({ annotations }) {
@@ -288,5 +289,5 @@ export function Main() {
   const tool = tools?.find((one) => nameOf(one) === name);
   if (tool) return html`<${Instructions} /><${Tool} key=${name} tool=${tool} />`;
   const gone = tools && name && `The server no longer has a tool named ${visible(name)}.`;
-  return html`<p class="empty pad">${gone || "Choose a tool."}</p>`;
+  return html`<p class="empty pad">${gone || (tools?.length > 0 && "Choose a tool.")}</p>`;
 }
