@@ -149,7 +149,8 @@ function Notices() {
     (row) =>
       html`<div class="notice" role="alert">
         <p>
-          <${Text} max=${1000}>${row.message}<//>${row.whatToDo && !/[.!?:…]$/.test(row.message) ? ". " : " "}
+          <${Text} max=${1000}>${row.message}<//
+          >${row.whatToDo && !/[.!?:…]$/.test(row.message) ? ". " : " "}
           ${row.whatToDo && html`<strong><${Prose}>${row.whatToDo}<//></strong>`}
         </p>
         ${row.stderr && html`<pre tabindex="0"><${Text} max=${4000}>${row.stderr}<//></pre>`}

@@ -43,6 +43,7 @@ async def log_in(page: Page) -> None:
 async def test_a_login_runs_step_by_step_and_is_forgotten(tmp_path: Path) -> None:
     async with guarded_site() as url, inspected(url, **state_of(tmp_path)) as page:
         await page.until(has("Login panel"))
+        assert not await page.says(has("offers no", ".left")), "that is not known"
         await open_login(page)
         await page.until(has("No login is saved for this server."))
         assert await page.says(STATES) == ["not run"] * 7

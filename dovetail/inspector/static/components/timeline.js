@@ -97,7 +97,7 @@ function Axis({ base, from, to, onRange }) {
 export function Timeline({ spans, base, from, to, now, selected, onSelect, onRange }) {
   return html`<div class="timeline">
     <p class="hint legend" aria-hidden="true">
-      ${Object.entries(KINDS).map(([look, name]) => html`<span class=${`span ${look}`}></span>${name}`)}
+      ${Object.entries(KINDS).map(([look, name]) => html`<span><span class=${`span ${look}`}></span>${name}</span>`)}
     </p>
     <div class="axis-row">
       <${Axis} base=${base} from=${from} to=${to} onRange=${onRange} />

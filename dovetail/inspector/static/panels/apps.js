@@ -257,7 +257,7 @@ export function Main() {
       <h2>
         <code><${Text} max=${300}>${tool.name}<//></code>
       </h2>
-      <span class="hint"><${Text} max=${200}>${uriOf(tool)}<//></span>
+      <span class="title hint"><${Text} max=${200}>${uriOf(tool)}<//></span>
     </header>
     ${typeof tool.description === "string" && html`<p class="description"><${Text} max=${900}>${tool.description}<//></p>`}
     <${Form}

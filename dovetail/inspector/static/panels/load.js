@@ -2,7 +2,6 @@
 import { html, signal, useRef } from "../html.js";
 import { on, run, snapshot, state } from "../store.js";
 import { rows, version } from "../messages.js";
-import { formatMs } from "../components/result.js";
 import { Text, visible } from "../components/text.js";
 
 const TIMES = ["min", "p50", "p95", "p99", "max"];
@@ -13,8 +12,12 @@ on("load", (event) => (report.value = event));
 
 const number = (value) => value.toLocaleString("en", { maximumFractionDigits: 0 });
 
-/** Return how to write times of which this is the longest, all with the same precision. */
-const writer = (longest) => (longest < 100 ? (ms) => `${ms.toFixed(2)} ms` : formatMs);
+/** Return a function that writes times, all with the same precision. Args: the longest of them. */
+function writer(longest) {
+  const digits = longest < 100 ? 2 : 0;
+  const options = { minimumFractionDigits: digits, maximumFractionDigits: digits };
+  return (ms) => ms.toLocaleString("en", options);
+}
 
 /** Return the quantile of sorted times, as Python does. */
 const quantile = (times, share) => times[Math.max(0, Math.ceil(share * times.length) - 1)];
@@ -79,7 +82,7 @@ function Histogram({ bars }) {
     ${bars.map(
       ({ from_ms: from, to_ms: to, count }) =>
         html`<li>
-          <span class="hint">${time(from)} – ${time(to)}</span>
+          <span class="hint">${time(from)}–${time(to)} ms</span>
           <span class="bar-space"
             ><span class="bar-fill" style=${{ width: `${(100 * count) / highest}%` }}></span
           ></span>
@@ -112,7 +115,7 @@ function Report() {
     ${status === "running" && html`<progress aria-label="Runs" value=${done} max=${runs}></progress>`}
     ${why && html`<p class="error"><${Text} max=${300}>${why}<//></p>`}
     ${Object.entries(errors).map(([text, count]) => html`<p class="error">${number(count)} × <${Text} max=${300}>${text}<//></p>`)}
-    ${times && html`<${Table} label="Times" rows=${[["time", TIMES.map((one) => writer(times.max)(times[one]))]]} heads=${TIMES} />`}
+    ${times && html`<${Table} label="Times" rows=${[["ms", TIMES.map((one) => writer(times.max)(times[one]))]]} heads=${TIMES} />`}
     ${histogram && html`<${Histogram} bars=${histogram} />`}
   </section>`;
 }
@@ -147,17 +150,8 @@ function latencies() {
     if (!found.has(row.method)) found.set(row.method, []);
     found.get(row.method).push(row.reply.ms);
   }
-  const time = writer(
-    Math.max(
-      0,
-      ...[...found.values()].map((times) =>
-        quantile(
-          times.sort((a, b) => a - b),
-          0.99,
-        ),
-      ),
-    ),
-  );
+  for (const times of found.values()) times.sort((a, b) => a - b);
+  const time = writer(Math.max(0, ...[...found.values()].map((times) => quantile(times, 0.99))));
   return [...found].map(([method, times]) => {
     const shown = [0.5, 0.95, 0.99].map((share) => time(quantile(times, share)));
     return [method, [number(times.length), ...shown]];
@@ -174,7 +168,7 @@ export function Main() {
     ${report.value && html`<${Report} />`}
     ${
       lines.current.length > 0 &&
-      html`<h3>Latency per method</h3>
+      html`<h3>Latency per method, in ms</h3>
         <${Table}
           label="Latency per method"
           heads=${["requests", "p50", "p95", "p99"]}

@@ -67,7 +67,7 @@ function Contents({ result }) {
 }
 
 /** A digest that can be told from others: its first and its last digits. */
-const short = (digest) => digest.replace(/^(\w+:\w{6})\w{20,}(\w{4})$/, "$1…$2");
+const short = (digest) => digest.replace(/^((?:\w+:)?\w{6})\w{20,}(\w{4})$/, "$1…$2");
 
 function FileRow({ skill, file, isChosen, choose }) {
   const [words, tone] = verdict(skill, file);
@@ -156,7 +156,7 @@ function Skill({ skill }) {
       skill.fingerprint &&
       html`<p class="meta-line">
         <span class="hint">Fingerprint</span>
-        <code><${Text} max=${100}>${skill.fingerprint}<//></code>
+        <code title=${skill.fingerprint}>${short(skill.fingerprint)}</code>
         <${Copy} text=${skill.fingerprint} label="Copy fingerprint" />
       </p>`
     }

@@ -138,9 +138,9 @@ function offered() {
 
 const FORMS = {
   none: "",
-  core: "tasks of the protocol itself",
-  listed: "tasks of the protocol itself",
-  extension: "tasks of the extension",
+  core: "core protocol",
+  listed: "core protocol",
+  extension: "tasks extension",
 };
 const NONE = {
   none: "This server does not run calls as tasks.",
