@@ -256,5 +256,5 @@ export const formatBytes = (bytes) =>
   bytes < 1000
     ? `${bytes} B`
     : bytes < 1e6
-      ? `${(bytes / 1000).toFixed(1)} kB`
+      ? `${(bytes / 1000).toFixed(bytes < 99950 ? 1 : 0)} kB`
       : `${(bytes / 1e6).toFixed(1)} MB`;
