@@ -76,7 +76,9 @@ function FileRow({ skill, file, isChosen, choose }) {
       <code><${Text} max=${200}>${file.path}<//></code>
     </td>
     <td class="number">${formatBytes(file.size)}</td>
-    <td>${file.digest && html`<code title=${file.digest}>${short(file.digest)}</code>`}</td>
+    <td class="digest">
+      ${file.digest && html`<code title=${file.digest}>${short(file.digest)}</code>`}
+    </td>
     <td><span class=${`tag ${tone}`}>${words}</span></td>
     <td>
       <button
@@ -99,7 +101,7 @@ function Files({ skill, path, choose }) {
         <tr>
           <th scope="col">File</th>
           <th scope="col" class="number">Size</th>
-          <th scope="col">Digest</th>
+          <th scope="col" class="digest">Digest</th>
           <th scope="col">State</th>
           <th scope="col"><span class="sr">Actions</span></th>
         </tr>
