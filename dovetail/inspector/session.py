@@ -19,6 +19,7 @@ from ..errors import (
     ConnectFailed,
     ConnectionClosed,
     DovetailError,
+    MethodNotFound,
     NoCommonRevision,
     ProtocolError,
     TimedOut,
@@ -47,7 +48,7 @@ CHANGE_SECONDS = 0.05
 RESTART = "Correct the server, and restart it."
 REMEDIES: tuple[tuple[type[Exception], str], ...] = (
     (NoCommonRevision, "Choose another revision."),
-    (Unauthorized, "Log in: open the panel Login, or run `dovetail login` and restart."),
+    (Unauthorized, "Log in with the Login panel, or run `dovetail login` and restart."),
     (TimedOut, "The server may hang: restart it, or choose another revision."),
     (ConnectFailed, RESTART),
     (ConnectionClosed, RESTART),
@@ -251,6 +252,9 @@ class Session:
                 offered = client.offers(method)
                 found[name] = await read_list(client, method, field) if offered else None
             except DovetailError as problem:
+                if name == "templates" and isinstance(problem, MethodNotFound):
+                    found[name] = None  # no capability says whether a server has templates
+                    continue
                 found[name] = self._state.lists.get(name)
                 failures[name] = str(problem) or type(problem).__name__
         if not self.is_current:

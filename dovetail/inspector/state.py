@@ -227,7 +227,10 @@ class InspectorState:
         self.events.add("changed", what=what, value=value)
 
     def list_texts(self) -> dict[str, str | None]:
-        """Return each list as JSON text, or None if the server does not offer it."""
+        """Return each list as JSON text, or None if the server does not offer it. There are none
+        before they were read."""
+        if not self.lists:
+            return {}
         texts: dict[str, str | None] = {}
         for name in LIST_METHODS:
             items = self.lists.get(name)

@@ -115,7 +115,7 @@ def requests(login: dict[str, Any], name: str) -> list[dict[str, Any]]:
 async def test_a_login_shows_every_step_and_the_connection_opens_with_it() -> None:
     async with logging_in() as one:
         failed = await one.until("state", status="failed")
-        assert "panel Login" in failed["what_to_do"]
+        assert "Login panel" in failed["what_to_do"]
         await one.do("login_step")
         await one.visit()
         login = await one.until_login("done")

@@ -196,7 +196,7 @@ _ROWS: Final = (
     CheckRule(
         "root-keywords", "info", "Keywords at the root of input schemas that Bedrock refuses",
         "Amazon Nova accepts only `type`, `properties` and `required` there.",
-        "Nothing, if your hosts remove them. Otherwise leave them out.",
+        "No action is needed if your hosts remove them. Otherwise leave them out.",
     ),
     CheckRule(
         "argument-name", "warning", "An argument whose name APIs refuse",
@@ -298,12 +298,13 @@ _ROWS: Final = (
     CheckRule(
         "other-revision-field", "info", "A field of another revision",
         "A host of this revision does not know it.",
-        "Nothing, if hosts may ignore it. Otherwise leave it out in this revision.",
+        "No action is needed if hosts may ignore it. Otherwise leave it out in this revision.",
     ),
     CheckRule(
         "older-revisions-lose", "info", "What hosts of older revisions do not see",
         "They use the tools without these fields.",
-        "Nothing, if the tools work without them. Repeat in the description what is essential.",
+        "No action is needed if the tools work without them. Otherwise repeat in the description "
+        "what is essential.",
     ),
 )  # fmt: skip
 RULES: Final[dict[str, CheckRule]] = {rule.id: rule for rule in _ROWS}

@@ -11,11 +11,11 @@ import {
   useState,
 } from "./html.js";
 import { takeToken } from "./api.js";
-import { dialog, listen, openDialog } from "./keys.js";
+import { CONTROL, dialog, listen, openDialog } from "./keys.js";
 import { openedPanel, panels } from "./panels/index.js";
 import { Wire } from "./panels/wire.js";
 import { formatMs } from "./components/result.js";
-import { Text } from "./components/text.js";
+import { Prose, Text } from "./components/text.js";
 import * as store from "./store.js";
 
 const STATES = {
@@ -23,13 +23,15 @@ const STATES = {
   open: ["Connected", "ok"],
   closed: ["Closed", "off"],
   failed: ["Failed", "bad"],
-  recording: ["Recording", "busy"],
+  recording: ["Recorded session", "off"],
 };
 const SAVE = "Correct the file and save it. Until then, you see the lists of the last version.";
+const OPEN_URL = "Open the URL that the terminal printed.";
+const OLD_TAB = `This tab belongs to an earlier command. ${OPEN_URL}`;
 const SCHEMES = ["light dark", "light", "dark"];
-const SCHEME_NAMES = { "light dark": "Auto", light: "Light", dark: "Dark" };
+const SCHEME_NAMES = { "light dark": "auto", light: "light", dark: "dark" };
+const { scheme } = store;
 
-const scheme = signal(localStorage.getItem("dovetail.scheme") ?? SCHEMES[0]);
 const isWireHidden = signal(false);
 effect(() => {
   document.documentElement.style.colorScheme = scheme.value;
@@ -51,17 +53,18 @@ function findRevisions() {
 }
 
 function Revision() {
-  const { revision, chosen } = store.state.value;
+  const { status, revision, chosen } = store.state.value;
   const current = chosen ?? revision;
   const answered = store.revisions.value;
-  if (!answered.length || store.isRecording.value)
-    return html`<span class="fact">${revision}</span>`;
+  if (!answered.length || store.isRecording.value || !(current || status === "failed"))
+    return revision && html`<span class="fact">${revision}</span>`;
   const known = !current || answered.includes(current) ? answered : [current, ...answered];
   const choose = (event) =>
     store.run("open", event.target.value ? { revision: event.target.value } : {});
   return html`<label class="fact">
     <span class="sr">Protocol revision</span>
     <select value=${current ?? ""} onFocus=${findRevisions} onChange=${choose}>
+      ${!current && html`<option value="">Any revision</option>`}
       ${known.map((one) => html`<option value=${one}>${one}</option>`)}
     </select>
   </label>`;
@@ -82,19 +85,18 @@ function Header() {
   const next = SCHEMES[(SCHEMES.indexOf(scheme.value) + 1) % SCHEMES.length];
   return html`<header class="top">
     <h1><${Text} max=${80}>${title || name || store.target.value || "Inspector"}<//></h1>
-    <span class="fact version"><${Text} max=${30}>${version ?? ""}<//></span>
+    ${version && html`<span class="fact version"><${Text} max=${30}>${version}<//></span>`}
     <${Status} />
-    <span class="fact">${transport}</span>
+    ${transport && html`<span class="fact transport">${transport}</span>`}
     <${Revision} />
     <${LastCall} />
     <span class="grow"></span>
-    <button class="search" onClick=${() => openDialog("palette")}>Go to <kbd>⌘K</kbd></button>
+    <button class="search" onClick=${() => openDialog("palette")}>
+      Go to <kbd>${CONTROL}K</kbd>
+    </button>
     ${!store.isRecording.value && html`<button onClick=${() => store.run("restart", {})}>Restart</button>`}
-    <button
-      class="quiet"
-      aria-label=${`Colours: ${SCHEME_NAMES[scheme.value]}`}
-      onClick=${() => (scheme.value = next)}>
-      ${SCHEME_NAMES[scheme.value]}
+    <button class="quiet" onClick=${() => (scheme.value = next)}>
+      Theme: ${SCHEME_NAMES[scheme.value]}
     </button>
     <button class="quiet icon" aria-label="Help" onClick=${() => openDialog("help")}>?</button>
   </header>`;
@@ -105,7 +107,11 @@ function Tabs() {
   const opened = openedPanel().id;
   const loaded = opened !== "tools" && store.link.value.status; // the counts make tabs wider
   useLayoutEffect(() => {
-    document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest" });
+    const show = () =>
+      document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest" });
+    show();
+    addEventListener("resize", show);
+    return () => removeEventListener("resize", show);
   }, [opened, isWire, loaded]);
   return html`<nav class="tabs" aria-label="Panels">
     ${panels().map(({ id, title, badge }) => {
@@ -122,11 +128,8 @@ function Tabs() {
       onClick=${() => (store.view.value = "wire")}>
       Wire
     </button>
-    <button
-      class="wire-switch"
-      aria-pressed=${!isWireHidden.value}
-      onClick=${() => (isWireHidden.value = !isWireHidden.value)}>
-      Wire
+    <button class="wire-switch" onClick=${() => (isWireHidden.value = !isWireHidden.value)}>
+      ${isWireHidden.value ? "Show wire" : "Hide wire"}
     </button>
   </nav>`;
 }
@@ -146,8 +149,9 @@ function Notices() {
     (row) =>
       html`<div class="notice" role="alert">
         <p>
-          <${Text} max=${1000}>${row.message}<//>${" "}
-          ${row.whatToDo && html`<strong><${Text} max=${500}>${row.whatToDo}<//></strong>`}
+          <${Text} max=${1000}>${row.message}<//
+          >${row.whatToDo && !/[.!?:…]$/.test(row.message) ? ". " : " "}
+          ${row.whatToDo && html`<strong><${Prose}>${row.whatToDo}<//></strong>`}
         </p>
         ${row.stderr && html`<pre tabindex="0"><${Text} max=${4000}>${row.stderr}<//></pre>`}
         ${row.canClose && html`<button class="quiet icon" aria-label="Close" onClick=${() => (store.problem.value = null)}>×</button>`}
@@ -217,11 +221,18 @@ function Columns() {
   </main>`;
 }
 
+const Alone = ({ message }) =>
+  html`<main class="alone">
+    <h1>Dovetail inspector</h1>
+    <p>${message}</p>
+  </main>`;
+
 function App() {
   const palette = useModule(
     dialog.value ? () => import("./palette.js") : null,
     Boolean(dialog.value),
   );
+  if (store.link.value.status === "refused") return html`<${Alone} message=${OLD_TAB} />`;
   return html`<${Header} /><${Tabs} /><${Columns} />
     <div class="sr" role="status">${store.announcement.value}</div>
     ${palette && html`<${palette.Dialog} />`}`;
@@ -232,11 +243,5 @@ if (takeToken()) {
   listen();
   render(html`<${App} />`, document.body);
 } else {
-  render(
-    html`<main class="alone">
-      <h1>Dovetail inspector</h1>
-      <p>Open the URL that the terminal printed.</p>
-    </main>`,
-    document.body,
-  );
+  render(html`<${Alone} message=${OPEN_URL} />`, document.body);
 }

@@ -3,6 +3,9 @@ import { panel, openPanel, selection } from "./store.js";
 import { panels } from "./panels/index.js";
 import { signal, useLayoutEffect } from "./html.js";
 
+/** The key in front of K and Enter, as this system names it. */
+export const CONTROL = /Mac|iP/.test(navigator.platform) ? "⌘" : "Ctrl ";
+
 export const dialog = signal(null); // "palette", "help" or null
 let before = null; // where the focus was
 
@@ -59,13 +62,13 @@ function movePanel(step) {
 }
 
 export const KEYS = [
-  ["⌘K or Ctrl K", "open the palette"],
+  [`${CONTROL}K`, "open the palette"],
   ["/", "filter the list", () => visible("main input[type=search]")?.focus()],
   ["j", "next row", moveRow],
   ["k", "previous row", moveRow],
   ["Enter", "open the row"],
   ["c", "call the tool, read the resource or get the prompt", press("c")],
-  ["⌘Enter", "the same from a field; in a question, answer it; in a message, send it"],
+  [`${CONTROL}Enter`, "the same from a field; in a question, answer it; in a message, send it"],
   ["r", "send the message again", press("r")],
   ["e", "edit the message and send it", press("e")],
   ["[", "previous panel", () => movePanel(-1)],

@@ -6,6 +6,8 @@ import { isRecording, keyOf, labelOf, lists, openPanel, run } from "./store.js";
 import { Text } from "./components/text.js";
 
 const SHOWN = 50;
+const FILTERS =
+  "method:tools/call error ms:>500 bytes:>1000 id:7 to:server pinned open at:1..2.5".split(" ");
 const ACTIONS = [
   ["Restart the server", () => run("restart", {})],
   ["Read the lists again", () => run("list", {})],
@@ -97,10 +99,8 @@ function Help() {
     </dl>
     <h2>Filter of the wire</h2>
     <p>
-      <code>method:tools/call</code> <code>error</code> <code>ms:>500</code>
-      <code>bytes:>1000</code> <code>id:7</code> <code>to:server</code> <code>pinned</code>
-      <code>open</code> <code>at:1..2.5</code> (seconds since the first message); other words are
-      searched in the text; <code>-</code> in front of a word excludes it.
+      ${FILTERS.map((one) => html`<code>${one}</code> `)} (seconds since the first message). Other
+      words are searched in the text. <code>-</code> in front of a word excludes it.
     </p>
     <button onClick=${closeDialog}>Close</button>`;
 }

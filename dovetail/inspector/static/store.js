@@ -21,7 +21,7 @@ export const link = signal({ status: "opening", message: "" }); // to the inspec
 export const state = signal({ status: "opening", message: "" }); // of the connection to the server
 export const target = signal("");
 export const revisions = signal([]);
-export const lists = signal(Object.fromEntries(LISTS.map((name) => [name, null])));
+export const lists = signal({}); // name -> items; null: not offered; undefined: not read yet
 export const failures = signal({}); // list -> why it could not be read
 export const reload = signal(null); // how the lists changed, or why a restart failed: {files?, message, traceback?}
 export const calls = signal(new Map());
@@ -31,6 +31,15 @@ export const answered = signal([]);
 export const snapshot = signal({}); // the fields that belong to one panel: saved, roots, level, …
 export const announcement = signal(""); // for screen readers
 export const problem = signal(null); // of the last operation: {message, whatToDo}
+
+export const scheme = signal(localStorage.getItem("dovetail.scheme") ?? "light dark"); // or one of them
+const system = matchMedia("(prefers-color-scheme: dark)");
+const isSystemDark = signal(system.matches);
+system.addEventListener("change", () => (isSystemDark.value = system.matches));
+const themeOfSystem = computed(() => (isSystemDark.value ? "dark" : "light"));
+export const theme = computed(() =>
+  scheme.value === "light dark" ? themeOfSystem.value : scheme.value,
+);
 
 const opened = JSON.parse(sessionStorage.getItem(OPENED) ?? "{}");
 export const panel = signal(opened.panel ?? "tools");
@@ -51,6 +60,14 @@ export const openedKey = (list) =>
 /** The last call of a method that is about an item. */
 export const lastCallOf = (method, name) =>
   [...calls.value.values()].findLast((one) => one.method === method && one.name === name);
+
+/** Why lists show no row: nothing that is not known. Args: their `names`; `noun`; `words` of the filter. */
+export function whyEmpty(names, noun, words) {
+  const known = names.map((name) => lists.value[name]);
+  if (known.some((items) => items?.length)) return words && `No ${noun} matches.`;
+  if (known.includes(undefined) || names.some((name) => failures.value[name])) return "";
+  return known.some(Boolean) ? "The list is empty." : `The server offers no ${noun}s.`;
+}
 
 /** Keep a text in the storage of the tab, unless it is full. */
 export function keep(key, value) {
@@ -173,7 +190,7 @@ on("answered", (event) => {
 export const record = (map) => (map instanceof Map ? Object.fromEntries(map) : {});
 
 function readLists(sent) {
-  const read = (text) => (text ? parse(text).map(record) : null);
+  const read = (text) => (text ? parse(text).map(record) : text);
   return Object.fromEntries(LISTS.map((name) => [name, read(sent?.[name])]));
 }
 
@@ -208,8 +225,9 @@ export async function follow() {
         message: "The inspector has ended. Start its command again.",
       };
     } catch (error) {
-      link.value = { status: "closed", message: error.message, whatToDo: error.whatToDo };
-      if (error.status === 401) return;
+      const status = error.status === 401 ? "refused" : "closed"; // refused: of another command
+      link.value = { status, message: error.message, whatToDo: error.whatToDo };
+      if (status === "refused") return;
     }
     await new Promise((resolve) => setTimeout(resolve, pause));
   }

@@ -80,8 +80,14 @@ async def test_a_view_shows_a_result_calls_a_tool_and_follows_the_theme() -> Non
         await page.until(has("tools/call", ".app-messages"))
         await view.click("#more")
         await page.until(f"{MESSAGES}.querySelector('a')?.href.startsWith('https://')")
+        scheme = "document.documentElement.style.colorScheme"
+        for before in ("auto", "light"):
+            await page.click("header button", text=f"Theme: {before}")
+        await view.until(f"{scheme} === 'dark'")  # as the page
+        await page.click("header button", text="Theme: dark")
+        await view.until(f"{scheme} === 'light'")
         await choose(page, "#app-theme", "Dark")
-        await view.until("document.documentElement.style.colorScheme === 'dark'")
+        await view.until(f"{scheme} === 'dark'")
         await choose(page, "#app-width", "320 px")
         await view.until("innerWidth < 330")
         await choose(page, "#app-width", "Full")

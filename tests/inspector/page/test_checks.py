@@ -45,7 +45,7 @@ async def test_findings_are_shown_worst_first_linked_and_ignored_with_a_reason(
         await page.click(".tabs button", text="Checks")
         await text(page, "invisible-characters")
         heads = "[...document.querySelectorAll('article h3')].map((one) => one.innerText)"
-        assert await page.says(heads) == ["a.btool", "fetchtool", "Server"]
+        assert await page.says(heads) == ["a.b tool", "fetch tool", "Server"]
         assert not await page.says("document.body.innerText.includes('name-dot')")
         await page.click("button[aria-label='Ignore default-url']")
         await page.fill("article input.line", "our own API")

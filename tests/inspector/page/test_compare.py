@@ -99,6 +99,8 @@ async def test_a_call_shows_which_fields_each_revision_loses(tmp_path: Path) -> 
         assert await page.says(HEADS) == REVISIONS
         announced = "document.querySelector('.sr[role=status]').textContent"
         assert "2024-11-05 1 lost" in await page.until(announced)
+        newer = await page.says("document.querySelectorAll('.differences th')[2].innerText")
+        assert "same" in newer and "except 2 protocol fields" in newer
         await take_picture(page, "inspector-compare")
 
 
@@ -110,6 +112,9 @@ async def test_columns_are_hidden_and_the_rest_is_copied(tmp_path: Path) -> None
         assert "$.tools[*].title" in await page.says(CELLS), "the same in three tools"
         await page.click(".differences .fold")
         await page.until(has("$.tools[refund]", ".differences"))
+        toggles = "[...document.querySelectorAll('.segments.wide button')]"
+        labels = await page.says(f"{toggles}.map((one) => one.innerText)")
+        assert labels == REVISIONS[1:], "the base is always shown"
         await page.click(".segments button", text="2025-11-25")
         await page.click(".segments button", text="2025-03-26")
         left = [one for one in REVISIONS if one not in ("2025-11-25", "2025-03-26")]
@@ -163,6 +168,9 @@ async def test_a_server_of_one_revision_is_compared_with_nothing(tmp_path: Path)
         await choose_request(page, "tools/list")
         await compare(page)
         await page.until(has("does not answer in 2026-07-28, 2025-11-25, 2025-03-26", ".compare"))
+        await page.until(has("Only one revision: nothing to compare.", ".compare"))
+        assert await page.says("document.querySelector('.segments.wide, .differences')") is None
+        await page.until(has("Sends the request once.", ".compare"))
         options = "[...document.querySelectorAll('header select option')].map((one) => one.value)"
         assert await page.says(options) == ["2025-06-18"]
 

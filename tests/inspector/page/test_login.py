@@ -42,7 +42,8 @@ async def log_in(page: Page) -> None:
 
 async def test_a_login_runs_step_by_step_and_is_forgotten(tmp_path: Path) -> None:
     async with guarded_site() as url, inspected(url, **state_of(tmp_path)) as page:
-        await page.until(has("panel Login"))
+        await page.until(has("Login panel"))
+        assert not await page.says(has("offers no", ".left")), "that is not known"
         await open_login(page)
         await page.until(has("No login is saved for this server."))
         assert await page.says(STATES) == ["not run"] * 7
@@ -66,6 +67,7 @@ async def test_a_login_runs_step_by_step_and_is_forgotten(tmp_path: Path) -> Non
         await page.click("button", text="Forget the login")
         await page.until(has("Its tokens were revoked."))
         await page.until(has("No login is saved for this server."))
+        assert set(await page.says(STATES)) == {"done"}, "only the steps that ran"
 
 
 async def test_a_broken_server_shows_what_is_wrong_and_the_login_can_be_cancelled(

@@ -55,6 +55,10 @@ async def test_the_open_tab_is_in_view(tmp_path: Path) -> None:
         )
         await page.command("Page.reload")
         assert await page.until(f"document.querySelector('.tabs .count') && {in_view}")
+        await page.resize(1280, 800)
+        await page.until("document.querySelector('.tabs').scrollLeft === 0")
+        await page.resize(320, 640)
+        assert await page.until(in_view), "also if the window becomes narrow"
 
 
 async def test_nothing_moves_if_motion_is_reduced(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ async def test_a_prompt_is_completed_and_shown_as_a_chat(travel: Path, revision:
         expected = "any city" if revision == REVISIONS[0] else "Paris,Pau"
         assert await page.until(f"{SUGGESTED}.join() === {json.dumps(expected)}")
         await page.click(".suggestions [role=option]")
-        await page.click("button", text="multi-line notes")
+        await page.click("input[aria-label='multi-line notes']")
         await page.fill("#arguments-2", "one\ntwo")
         await page.press("Control+Enter")
         city = expected.split(",", maxsplit=1)[0]
@@ -124,7 +124,6 @@ async def test_a_server_without_prompts_says_so(server: Path) -> None:
     async with inspected(server, folder=server.parent) as page:
         await open_panel(page, "Prompts")
         assert await page.until(has("The server offers no prompts.", ".left"))
-        assert await page.until(has("Choose a prompt.", ".middle"))
 
 
 IMAGE = {"type": "image", "mimeType": "image/png", "data": PIXEL}

@@ -77,7 +77,7 @@ async def test_a_form_is_answered_beside_the_tool(shop: Path) -> None:
         await page.click(".tabs button", text="Questions")
         assert await page.until(has("Which <b>size</b>?", ".middle"))
         await page.command("Page.reload")
-        assert await page.until(has("accept Which <b>size</b>?", ".middle"))
+        assert await page.until(has("answered Which <b>size</b>?", ".middle"))
 
 
 async def test_a_question_is_declined_and_always_answered_this_way(shop: Path) -> None:

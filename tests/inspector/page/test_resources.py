@@ -293,4 +293,5 @@ async def test_2000_resources_are_listed(tmp_path: Path) -> None:
         await open_panel(page, "Resources")
         await page.until("document.querySelector('.left .row')")
         assert await page.says("document.querySelectorAll('.left .row').length") < 300
+        assert await page.says("document.querySelector('.left .error')") is None, "no templates"
         await open_row(page, "item1999", "file:///group19/item1999.txt")

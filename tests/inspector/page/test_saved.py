@@ -78,8 +78,13 @@ async def test_a_saved_call_is_deleted_and_opened_in_its_form(server: Path) -> N
         assert await page.until(has("7", ".result"))
         await page.click(".tabs button", text="Saved2")
         await page.click(".middle button", text="Delete")
+        await page.click(".middle button", text="Keep")
+        await page.click(".middle button", text="Delete")
+        assert len(saved(server.parent)) == 2, "not before it is confirmed"
+        await page.click(".middle button", text="Delete?")
         await page.until("document.querySelectorAll('.left [role=option]').length === 1")
         assert [one["name"] for one in saved(server.parent)] == ["second"]
+        assert await page.until(has("second", ".middle h2")), "the next one is open"
 
 
 async def test_a_file_that_is_wrong_is_explained_until_it_is_corrected(server: Path) -> None:

@@ -74,7 +74,7 @@ async def test_a_call_its_question_and_its_messages(tmp_path: Path, revision: st
         zoomed = await page.says(f"Number({TO})")
         await page.click("button", text="Zoom in")
         await page.until(f"Number({TO}) < {zoomed}")
-        await page.click("button", text="All")
+        await page.click("button", text="Show all")
         await page.until(f"{ROWS}.some((one) => one.includes('tools/list'))")
 
 

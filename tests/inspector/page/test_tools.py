@@ -155,7 +155,8 @@ async def test_a_tab_of_an_earlier_command_says_what_to_do(server: Path) -> None
         await page.until("document.querySelector('.left .row')")
         await page.says("sessionStorage.setItem('dovetail.token', 'old')")
         await page.command("Page.reload")
-        assert await page.until(has("Open the URL that the terminal printed.", ".notice"))
+        assert await page.until(has("Open the URL that the terminal printed.", ".alone"))
+        assert await page.says("document.querySelector('.tabs, .left, .wire, button')") is None
         page.console.clear()
 
 

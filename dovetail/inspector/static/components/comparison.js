@@ -1,6 +1,14 @@
 /** A comparison: a table of the differences, and below it the result and the messages of each column. */
 import { classes, html, signal, useState } from "../html.js";
-import { findRows, groupRows, isOfProtocol, summarise, toMarkdown } from "./comparison_text.js";
+import {
+  countProtocol,
+  findRows,
+  groupRows,
+  isOfProtocol,
+  plural,
+  summarise,
+  toMarkdown,
+} from "./comparison_text.js";
 import { HttpHead } from "../panels/wire.js";
 import { JsonText, ProtocolMark, tryParse } from "./json.js";
 import { formatBytes, formatMs } from "./result.js";
@@ -18,13 +26,14 @@ function Head({ column }) {
   const words = summarise(column);
   return html`<span class="revision">${column.label}</span>
     <span class=${`tag ${toneOf(words)}`}>${words}</span>${" "}
-    ${column.ms !== undefined && html`<span class="hint">${formatMs(column.ms)}</span>`}`;
+    ${column.ms !== undefined && html`<span class="hint">${formatMs(column.ms)}</span>`}
+    ${countProtocol(column) && html`<span class="hint protocol">${countProtocol(column)}</span>`}`;
 }
 
 function Cell({ row, column }) {
   if (column.result === undefined) return html`<span class="hint">no result</span>`;
   if (column.isBase) {
-    if (row.rows) return html`<span class="hint">${row.rows.length} values</span>`;
+    if (row.rows) return html`<span class="hint">${plural(row.rows.length, "value")}</span>`;
     return html`<code><${Text} max=${60}>${row.base ?? "–"}<//></code>`;
   }
   const found = row.cells.get(column.label);
@@ -42,7 +51,7 @@ function Row({ row, columns, depth = 0 }) {
           row.rows
             ? html`<button class="fold" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>
                 <code><${Text} max=${200}>${row.path}<//></code
-                >${" "}<span class="count">${row.rows.length} places</span>
+                >${" "}<span class="count">${plural(row.rows.length, "place")}</span>
               </button>`
             : html`<code><${Text} max=${200}>${row.path}<//></code
                 >${" "} ${isOfProtocol(row) && html`<${ProtocolMark} />`}`
@@ -64,7 +73,8 @@ function Table({ columns }) {
   const rows = groupRows(findRows(columns));
   const isRunning = columns.some((one) => one.status === "running");
   const hasAll = columns.every((one) => one.result !== undefined);
-  if (!rows.length && !isRunning && hasAll && columns.length > 1)
+  if (columns.length < 2) return null;
+  if (!rows.length && !isRunning && hasAll)
     return html`<p class="empty">No differences: the result is the same in every column.</p>`;
   return html`<div class="table" tabindex="0" role="region" aria-label="Differences">
     <table class="differences">
@@ -142,7 +152,7 @@ function Column({ column, columns }) {
     }
     ${
       messages.length > 0 &&
-      html`<${Fold} title=${`${messages.length} messages`}
+      html`<${Fold} title=${plural(messages.length, "message")}
         >${() =>
           html`<ul class="plain">
             ${messages.map((one, at) => html`<${Message} key=${at} message=${one} />`)}
@@ -159,16 +169,20 @@ function Toolbar({ method, params, columns, shown }) {
     if (!next.delete(label)) next.add(label);
     hidden.value = next;
   };
+  const others = columns.filter((one) => !one.isBase); // the base is always shown
   const asJson = () => JSON.stringify({ method, params, columns: shown }, null, 2);
   return html`<div class="bar">
-    <span class="segments wide" role="group" aria-label="Columns">
-      ${columns.map(
-        ({ label }) =>
-          html`<button aria-pressed=${!hidden.value.has(label)} onClick=${toggle(label)}>
-            ${label}
-          </button>`,
-      )}
-    </span>
+    ${
+      others.length > 0 &&
+      html`<span class="segments wide" role="group" aria-label="Columns">
+        ${others.map(
+          ({ label }) =>
+            html`<button aria-pressed=${!hidden.value.has(label)} onClick=${toggle(label)}>
+              ${label}
+            </button>`,
+        )}
+      </span>`
+    }
     <label class="narrow"
       >Column${" "}
       <select

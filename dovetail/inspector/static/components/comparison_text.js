@@ -73,6 +73,16 @@ export function summarise({ status, isBase, error, result, differences = [] }) {
   return words.join(", ") || "same";
 }
 
+export const plural = (count, noun) =>
+  `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+
+/** Which differences `summarise` does not count, in words: those of the protocol's own fields. */
+export function countProtocol(column) {
+  const count = column.differences?.filter(isOfProtocol).length;
+  if (!count) return "";
+  return `${summarise(column) === "same" ? "except" : "and"} ${plural(count, "protocol field")}`;
+}
+
 const cut = (text) => (text.length > MAX_CELL ? `${text.slice(0, MAX_CELL)}…` : text);
 
 function code(text) {
@@ -84,11 +94,13 @@ function code(text) {
 
 function cell(row, column) {
   if (column.result === undefined) return "no result";
-  if (column.isBase && row.rows) return `${row.rows.length} values`;
+  if (column.isBase && row.rows) return plural(row.rows.length, "value");
   if (column.isBase) return row.base === undefined ? "–" : code(cut(row.base));
   const { kind, after } = row.cells.get(column.label) ?? { kind: "same" };
   return after === undefined ? kind : `${kind} ${code(cut(after))}`;
 }
+
+const outcome = (column) => `${summarise(column)} ${countProtocol(column)}`.trim();
 
 /** A comparison as a Markdown table. */
 export function toMarkdown(method, params, columns) {
@@ -99,7 +111,7 @@ export function toMarkdown(method, params, columns) {
     "",
     line(["", ...columns.map((column) => column.label)]),
     line(["---", ...columns.map(() => "---")]),
-    line(["outcome", ...columns.map(summarise)]),
+    line(["outcome", ...columns.map(outcome)]),
     line(["time", ...columns.map(ms)]),
     ...groupRows(findRows(columns)).map((row) =>
       line([code(row.path), ...columns.map((column) => cell(row, column))]),

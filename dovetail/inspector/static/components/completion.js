@@ -159,15 +159,15 @@ function Field({ id, field, values, set, about }) {
         >${required && html`<span class="required" title="required">*</span>`}
       </label>
       ${title && html`<span class="hint"><${Text} max=${100}>${title}<//></span>`}
-      <span class="states">
-        <button
+      <label class="states hint">
+        <input
+          type="checkbox"
           aria-label=${`multi-line ${visible(name)}`}
-          aria-pressed=${isLines}
+          checked=${isLines}
           disabled=${value.includes("\n")}
-          onClick=${() => setLong(!isLong)}>
-          multi-line
-        </button>
-      </span>
+          onChange=${() => setLong(!isLong)} />
+        multi-line
+      </label>
     </div>
     ${
       isLines

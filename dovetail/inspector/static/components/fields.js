@@ -37,7 +37,10 @@ function States({ name, what, value, set, required }) {
     ["null", value === null, null, what.nullable],
     ['""', value === "", "", what.kind === "string"],
   ];
-  return html`<span class="states" role="group" aria-label=${`Special values of ${visible(name)}`}>
+  return html`<span
+    class="segments states"
+    role="group"
+    aria-label=${`Special values of ${visible(name)}`}>
     ${rows.map(
       ([label, isOn, one, isOffered]) =>
         isOffered &&

@@ -261,10 +261,14 @@ export const Definition = ({ item }) =>
   </details>`;
 
 export const formatMs = (ms) =>
-  ms < 1 ? "<1 ms" : ms < 10000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`;
+  ms < 1
+    ? "<1 ms"
+    : ms < 999.5
+      ? `${Math.round(ms)} ms`
+      : `${(ms / 1000).toFixed(ms < 9995 ? 2 : 1)} s`;
 export const formatBytes = (bytes) =>
   bytes < 1000
     ? `${bytes} B`
     : bytes < 1e6
-      ? `${(bytes / 1000).toFixed(1)} kB`
+      ? `${(bytes / 1000).toFixed(bytes < 99950 ? 1 : 0)} kB`
       : `${(bytes / 1e6).toFixed(1)} MB`;

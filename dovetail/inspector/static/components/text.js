@@ -57,6 +57,14 @@ export function Text({ children, max = MAX_CHARS, block = false }) {
     </button>`;
 }
 
+/** A sentence of the inspector itself, never of a server: what is in backticks becomes code. */
+export const Prose = ({ children }) =>
+  [children]
+    .flat()
+    .join("")
+    .split(/`([^`]+)`/)
+    .map((part, index) => (index % 2 ? html`<code>${part}</code>` : part));
+
 /** A link, if its scheme is safe: it shows its host and its text, and opens in another tab. */
 export function Link({ href, text = href }) {
   const url = URL.canParse(href) ? new URL(href) : null;

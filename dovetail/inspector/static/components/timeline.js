@@ -1,14 +1,26 @@
 /** Spans of time: a list with one labelled row per span, and bars on a common axis. */
-import { classes, html, useRef, useState } from "../html.js";
+import { classes, html, signal, useRef, useState } from "../html.js";
 import { formatMs } from "./result.js";
 import { Text } from "./text.js";
 import { VirtualList } from "./virtual_list.js";
 
 const ROW = 24;
-const KINDS = ["request", "question", "task", "stream"];
+const NARROW_ROW = 44; // the name is above the bars
+const KINDS = {
+  call: "call",
+  request: "request",
+  question: "question",
+  task: "task",
+  stream: "stream",
+  bad: "failed",
+};
 const MAX_PARTS = 200; // drawn in a row
 const MAX_TICKS = 6;
 const MIN_DRAG = 4; // pixels
+
+const screen = matchMedia("(width < 480px)");
+const isNarrow = signal(screen.matches);
+screen.addEventListener("change", () => (isNarrow.value = screen.matches));
 
 export const formatSeconds = (seconds) =>
   `${seconds.toLocaleString("en", { maximumFractionDigits: 3 })} s`;
@@ -85,7 +97,7 @@ function Axis({ base, from, to, onRange }) {
 export function Timeline({ spans, base, from, to, now, selected, onSelect, onRange }) {
   return html`<div class="timeline">
     <p class="hint legend" aria-hidden="true">
-      ${KINDS.map((kind) => html`<span class=${`span ${kind}`}></span>${kind}`)}
+      ${Object.entries(KINDS).map(([look, name]) => html`<span><span class=${`span ${look}`}></span>${name}</span>`)}
     </p>
     <div class="axis-row">
       <${Axis} base=${base} from=${from} to=${to} onRange=${onRange} />
@@ -94,7 +106,7 @@ export function Timeline({ spans, base, from, to, now, selected, onSelect, onRan
       id="timeline"
       label="Spans"
       rows=${spans}
-      height=${ROW}
+      height=${isNarrow.value ? NARROW_ROW : ROW}
       keyOf=${(span) => span.key}
       selected=${selected}
       onOpen=${onSelect}

@@ -1,6 +1,6 @@
 /** A list of rows of one height, of which only those in view are in the document. */
 import { html, useLayoutEffect, useRef, useState } from "../html.js";
-import { failures, openPanel, selection } from "../store.js";
+import { failures, openPanel, selection, whyEmpty } from "../store.js";
 import { Text } from "./text.js";
 
 const ROW = 28;
@@ -117,13 +117,12 @@ export const filterItems = (items, words) =>
 /**
  * What a server lists: a filter, the rows, why a list could not be read, and why there are no rows.
  * Args: `id` of the panel; `noun`, what an item is; `filter`, a signal; `placeholder` of its field;
- * `of`, the names of the lists; `isOffered`, whether the server has them; `rows`, `keyOf`, `selected`,
- * `isHeading` and `render` as above.
+ * `of`, the names of the lists; `rows`, `keyOf`, `selected`, `isHeading` and `render` as above.
  */
-export function FilteredList({ id, noun, filter, placeholder, of = [id], isOffered, ...list }) {
+export function FilteredList({ id, noun, filter, placeholder, of = [id], ...list }) {
   const { rows, keyOf } = list;
   const asked = `Filter ${noun}s`;
-  const why = filter.value.trim() ? `No ${noun} matches.` : "The list is empty.";
+  const failed = of.filter((one) => failures.value[one]);
   return html`<input
       type="search"
       class="filter"
@@ -131,6 +130,7 @@ export function FilteredList({ id, noun, filter, placeholder, of = [id], isOffer
       placeholder=${`${placeholder ?? asked}  /`}
       value=${filter.value}
       onInput=${(event) => (filter.value = event.target.value)} />
+    ${failed.map((one) => html`<p class="error pad">${one !== id && `${one}: `}<${Text} max=${500}>${failures.value[one]}<//></p>`)}
     <${VirtualList}
       id=${id}
       label=${`${noun[0].toUpperCase()}${noun.slice(1)}s`}
@@ -138,6 +138,5 @@ export function FilteredList({ id, noun, filter, placeholder, of = [id], isOffer
       onSelect=${(row) => (selection.value = { ...selection.value, [id]: keyOf(row) })}
       onOpen=${(row) => openPanel(id, keyOf(row))}
       ...${list} />
-    ${of.map((one) => failures.value[one] && html`<p class="error pad"><${Text} max=${500}>${failures.value[one]}<//></p>`)}
-    ${!rows.length && html`<p class="empty pad">${isOffered ? why : `The server offers no ${noun}s.`}</p>`}`;
+    ${!rows.length && html`<p class="empty pad">${whyEmpty(of, noun, filter.value.trim())}</p>`}`;
 }

@@ -13,6 +13,7 @@ import {
   selection,
   snapshot,
   state,
+  theme as pageTheme,
 } from "../store.js";
 import { Form } from "../components/form.js";
 import { JsonText } from "../components/json.js";
@@ -35,7 +36,7 @@ const WIDTHS = { full: "Full", 320: "320 px", 480: "480 px", 768: "768 px" };
 const view = signal(null); // what `app_open` returned, and the tool
 const events = signal([]);
 const context = signal({}); // of the host, without the theme
-const theme = signal(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+const theme = signal(pageTheme.value); // of the view: it changes with that of the page
 const width = signal("full");
 const height = signal(240);
 let frame = null;
@@ -93,6 +94,12 @@ const reopen = (name) => show(name, true, (...sent) => post(...sent).catch(() =>
 const change = (fields) =>
   view.value && run("app_context", { app: view.value.app, context: JSON.stringify(fields) });
 
+const setTheme = (value) => {
+  theme.value = value;
+  change({ theme: value });
+};
+pageTheme.subscribe((value) => value !== theme.value && setTheme(value));
+
 // components
 
 function Frame({ shown }) {
@@ -127,10 +134,6 @@ function Select({ id, label, value, options, set }) {
 }
 
 function Controls() {
-  const setTheme = (value) => {
-    theme.value = value;
-    change({ theme: value });
-  };
   return html`<div class="actions">
     <${Select}
       id="app-width"
@@ -264,7 +267,7 @@ function App({ tool }) {
       <h2>
         <code><${Text} max=${300}>${labelOf("tools", tool)}<//></code>
       </h2>
-      <span class="title"><${Text} max=${200}>${uriOf(tool)}<//></span>
+      <span class="title hint"><${Text} max=${200}>${uriOf(tool)}<//></span>
     </header>
     ${typeof tool.description === "string" && html`<p class="description"><${Text} max=${900}>${tool.description}<//></p>`}
     <${Form}

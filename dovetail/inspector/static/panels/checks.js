@@ -1,7 +1,7 @@
 /** The findings of `dovetail check`, worst first, each linked to its item. */
 import { html, signal, useEffect, useState } from "../html.js";
 import { openPanel, run, state } from "../store.js";
-import { Text } from "../components/text.js";
+import { Prose, Text } from "../components/text.js";
 
 const TONES = { error: "bad", warning: "warn", info: "" };
 const PANEL_OF = { tool: "tools", resource: "resources", template: "resources", prompt: "prompts" };
@@ -66,7 +66,7 @@ function Finding({ finding, id }) {
         </button>`
       }
     </div>
-    <p class="field-note">${finding.why} ${finding.fix}</p>
+    <p class="field-note"><${Prose}>${finding.why} ${finding.fix}<//></p>
     ${isOpen && html`<${Ignore} finding=${finding} id=${id} close=${() => setOpen(false)} />`}
   </li>`;
 }
@@ -78,12 +78,12 @@ function Group({ findings }) {
     <h3>
       ${
         panel && name
-          ? html`<button class="quiet" onClick=${() => openPanel(panel, name)}>
+          ? html`<button class="link" onClick=${() => openPanel(panel, name)}>
               <${Text} max=${120}>${name}<//>
             </button>`
           : "Server"
       }
-      ${name && html`<span class="hint">${kind}</span>`}
+      ${name && html` <span class="hint">${kind}</span>`}
     </h3>
     <ul class="plain">
       ${findings.map((one, at) => html`<${Finding} key=${`${one.rule} ${one.where.path} ${at}`} finding=${one} id=${`reason-${kind}-${name ?? ""}-${at}`} />`)}

@@ -115,7 +115,7 @@ function Effects({ chosen }) {
   const tool = lists.value.tools?.find((one) => one.name === name);
   const isSafe = !tool || tool.annotations?.get?.("readOnlyHint") === true;
   return html`<span class=${isSafe ? "hint" : "hint warn"}>
-    Sends the request ${count} times, once in each revision.${" "}
+    ${count === 1 ? "Sends the request once." : `Sends the request ${count} times, once in each revision.`}${" "}
     ${!isSafe && "The tool is not marked read-only: it may have effects each time."}
   </span>`;
 }
@@ -155,7 +155,7 @@ function Ask() {
         onClick=${start}>
         Compare <kbd>c</kbd>
       </button>
-      <label for="compare-seconds">Seconds for each</label>
+      <label for="compare-seconds">Timeout in seconds, for each</label>
       <input
         id="compare-seconds"
         class="line seconds"
@@ -201,6 +201,7 @@ const sentence = (got) =>
 function Revisions() {
   const told = snapshot.value.comparison;
   const outcomes = useOutcomes();
+  const isAlone = outcomes && told.status !== "running" && columnsOf(outcomes).length === 1;
   const refused = outcomes?.revisions.filter(isRefused).map((one) => one.revision) ?? [];
   return html`<${Ask} /> ${
       outcomes &&
@@ -209,6 +210,7 @@ function Revisions() {
         <code class="hint"><${Text} max=${160}>${outcomes.params}<//></code>
       </h3>`
     }
+    ${isAlone && html`<p class="empty">Only one revision: nothing to compare.</p>`}
     ${refused.length > 0 && html`<p class="hint">The server does not answer in ${refused.join(", ")}.</p>`}
     ${outcomes && html`<${Comparison} key=${told.comparison} method=${told.method} params=${outcomes.params} columns=${columnsOf(outcomes)} />`}
     ${!outcomes && html`<p class="empty">Compare shows what a call loses in older revisions, field by field.</p>`}`;

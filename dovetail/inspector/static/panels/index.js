@@ -12,7 +12,7 @@ const countOpen = () =>
 const hasList =
   (...names) =>
   () =>
-    names.some((name) => lists.value[name] !== null);
+    names.some((name) => lists.value[name]);
 
 /** The panels that can be opened, and the one that is. */
 export const panels = () =>

@@ -10,7 +10,14 @@ const chosen = signal({ name: "", runs: "1000", at_once: "8" });
 
 on("load", (event) => (report.value = event));
 
-const number = (value) => value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 2 : 0 });
+const number = (value) => value.toLocaleString("en", { maximumFractionDigits: 0 });
+
+/** Return a function that writes times, all with the same precision. Args: the longest of them. */
+function writer(longest) {
+  const digits = longest < 100 ? 2 : 0;
+  const options = { minimumFractionDigits: digits, maximumFractionDigits: digits };
+  return (ms) => ms.toLocaleString("en", options);
+}
 
 /** Return the quantile of sorted times, as Python does. */
 const quantile = (times, share) => times[Math.max(0, Math.ceil(share * times.length) - 1)];
@@ -70,11 +77,12 @@ function Settings() {
 
 function Histogram({ bars }) {
   const highest = Math.max(...bars.map((one) => one.count));
+  const time = writer(bars.at(-1).to_ms);
   return html`<ul class="plain histogram" aria-label="Histogram">
     ${bars.map(
       ({ from_ms: from, to_ms: to, count }) =>
         html`<li>
-          <span class="hint">${number(from)}–${number(to)} ms</span>
+          <span class="hint">${time(from)}–${time(to)} ms</span>
           <span class="bar-space"
             ><span class="bar-fill" style=${{ width: `${(100 * count) / highest}%` }}></span
           ></span>
@@ -107,7 +115,7 @@ function Report() {
     ${status === "running" && html`<progress aria-label="Runs" value=${done} max=${runs}></progress>`}
     ${why && html`<p class="error"><${Text} max=${300}>${why}<//></p>`}
     ${Object.entries(errors).map(([text, count]) => html`<p class="error">${number(count)} × <${Text} max=${300}>${text}<//></p>`)}
-    ${times && html`<${Table} label="Times" rows=${[["ms", TIMES.map((one) => times[one])]]} heads=${TIMES} />`}
+    ${times && html`<${Table} label="Times" rows=${[["ms", TIMES.map((one) => writer(times.max)(times[one]))]]} heads=${TIMES} />`}
     ${histogram && html`<${Histogram} bars=${histogram} />`}
   </section>`;
 }
@@ -118,7 +126,7 @@ function Table({ label, heads, rows: lines }) {
       <thead>
         <tr>
           <td></td>
-          ${heads.map((one) => html`<th scope="col">${one}</th>`)}
+          ${heads.map((one) => html`<th scope="col" class="number">${one}</th>`)}
         </tr>
       </thead>
       <tbody>
@@ -126,7 +134,7 @@ function Table({ label, heads, rows: lines }) {
           ([name, values]) =>
             html`<tr>
               <th scope="row"><${Text} max=${80}>${name}<//></th>
-              ${values.map((one) => html`<td class="number">${number(one)}</td>`)}
+              ${values.map((one) => html`<td class="number">${one}</td>`)}
             </tr>`,
         )}
       </tbody>
@@ -142,9 +150,11 @@ function latencies() {
     if (!found.has(row.method)) found.set(row.method, []);
     found.get(row.method).push(row.reply.ms);
   }
+  for (const times of found.values()) times.sort((a, b) => a - b);
+  const time = writer(Math.max(0, ...[...found.values()].map((times) => quantile(times, 0.99))));
   return [...found].map(([method, times]) => {
-    times.sort((a, b) => a - b);
-    return [method, [times.length, ...[0.5, 0.95, 0.99].map((share) => quantile(times, share))]];
+    const shown = [0.5, 0.95, 0.99].map((share) => time(quantile(times, share)));
+    return [method, [number(times.length), ...shown]];
   });
 }
 
@@ -158,10 +168,10 @@ export function Main() {
     ${report.value && html`<${Report} />`}
     ${
       lines.current.length > 0 &&
-      html`<h3>Latency per method</h3>
+      html`<h3>Latency per method, in ms</h3>
         <${Table}
           label="Latency per method"
-          heads=${["requests", "p50 ms", "p95 ms", "p99 ms"]}
+          heads=${["requests", "p50", "p95", "p99"]}
           rows=${lines.current} />`
     }
   </article>`;

@@ -77,7 +77,7 @@ export function Main() {
       }
       <${Level}
         id="log-lowest"
-        label="Show"
+        label="Show from"
         value=${lowest.value}
         set=${(level) => (lowest.value = level)} />
       <span class="grow"></span>
@@ -89,15 +89,15 @@ export function Main() {
       placeholder="Search"
       value=${filter.value}
       onInput=${(event) => (filter.value = event.target.value)} />
-    ${!found.length && html`<p class="empty">${entries.length ? "Nothing matches." : "Nothing yet: stderr and log messages of the server appear here."}</p>`}
+    ${!found.length && html`<p class="empty">${entries.length ? "Nothing matches." : isRecording.value ? "The recording has no log." : "Nothing yet: stderr and log messages of the server appear here."}</p>`}
     ${found.length > rows.length && html`<p class="hint">The last ${rows.length} of ${found.length.toLocaleString("en")}</p>`}
-    <ul class="plain" aria-label="Log entries">
+    <ul class="plain log" aria-label="Log entries">
       ${rows.map(
         (one) =>
-          html`<li key=${one.n} class="meta-line">
+          html`<li key=${one.n}>
             <span class="hint">${time(one.at)}</span>
-            <span class=${`tag ${tone(one.level)}`}>${one.level || "stderr"}</span>
-            ${one.level && html`<span class="hint"><${Text} max=${60}>${one.source}<//></span>`}
+            <span><span class=${`tag ${tone(one.level)}`}>${one.level || "stderr"}</span></span>
+            <span class="hint"><${Text} max=${60}>${one.level && one.source}<//></span>
             <code><${Text} max=${1000}>${one.text}<//></code>
           </li>`,
       )}

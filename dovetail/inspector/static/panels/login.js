@@ -168,7 +168,9 @@ export function Main() {
       <h2>Login</h2>
       <p class="empty"><${Text} max=${1000}>${login.why_not}<//></p>
     </article>`;
-  const { status, steps } = login;
+  const { status } = login;
+  const isForgotten = login.steps.some((step) => step.name === "revocation");
+  const steps = login.steps.filter((step) => !isForgotten || step.state !== "skipped");
   const canRun = (step) => step.state === "waiting" || step.state === "paused";
   return html`<article class="item">
     <header class="item-head">

@@ -25,7 +25,6 @@ export function List() {
     id="prompts"
     noun="prompt"
     filter=${filter}
-    isOffered=${prompts !== null}
     rows=${rows}
     keyOf=${nameOf}
     selected=${openedKey("prompts")}
@@ -111,9 +110,9 @@ function Prompt({ prompt }) {
 
 export function Main() {
   const name = openedKey("prompts");
-  const prompt = lists.value.prompts?.find((one) => nameOf(one) === name);
+  const prompts = lists.value.prompts;
+  const prompt = prompts?.find((one) => nameOf(one) === name);
   if (prompt) return html`<${Prompt} key=${name} prompt=${prompt} />`;
-  const gone =
-    lists.value.prompts && name && `The server no longer has a prompt named ${visible(name)}.`;
-  return html`<p class="empty pad">${gone || "Choose a prompt."}</p>`;
+  const gone = prompts && name && `The server no longer has a prompt named ${visible(name)}.`;
+  return html`<p class="empty pad">${gone || (prompts?.length > 0 && "Choose a prompt.")}</p>`;
 }

@@ -8,6 +8,7 @@ import { findDraft, print } from "../components/json_text.js";
 import { Block } from "../components/result.js";
 import { Link, Text } from "../components/text.js";
 
+const ACTIONS = { accept: "answered", decline: "declined", cancel: "cancelled" };
 const TITLES = {
   form: "The server asks for input",
   url: "The server asks you to open a page",
@@ -124,7 +125,7 @@ export function Main() {
   const rules = snapshot.value.always ?? [];
   return html`<article class="item">
     <header class="item-head"><h2>Questions</h2></header>
-    ${!questions.value.length && html`<p class="empty">No question is open. Questions of the server appear here, above every panel.</p>`}
+    ${!questions.value.length && html`<p class="empty">No question is open. Open questions are shown at the top of every panel.</p>`}
     <h3>Folders for the server</h3>
     <${Roots} />
     <h3>Always answered</h3>
@@ -133,7 +134,7 @@ export function Main() {
       ${rules.map(
         (rule) =>
           html`<li>
-            <span class="tag">${rule.form}</span> <strong>${rule.action}</strong>${" "}
+            <span class="tag">${rule.form}</span> <strong>${ACTIONS[rule.action]}</strong>${" "}
             <${Text} max=${200}>${rule.message ?? ""}<//>
             <button class="quiet" onClick=${() => run("forget_answer", { key: rule.key })}>
               Forget
@@ -147,7 +148,7 @@ export function Main() {
       ${answered.value.slice(-100).map((one) => {
         const params = tryParse(one.params) ?? new Map();
         return html`<li>
-          <span class="tag">${one.form}</span> <strong>${one.how}</strong>${" "}
+          <span class="tag">${one.form}</span> <strong>${ACTIONS[one.how] ?? one.how}</strong>${" "}
           <${Text} max=${200}>${params.get?.("message") ?? ""}<//>
         </li>`;
       })}

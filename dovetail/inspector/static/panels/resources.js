@@ -67,7 +67,6 @@ export function List() {
     filter=${filter}
     placeholder="Filter, or enter a URI"
     of=${["resources", "templates"]}
-    isOffered=${resources !== null || templates !== null}
     rows=${rows}
     keyOf=${(row) => row.key}
     isHeading=${(row) => row.key === undefined}

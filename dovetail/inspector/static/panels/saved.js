@@ -130,6 +130,20 @@ const EDITORS = [
   ["schema", "Answer matches schema"],
 ];
 
+/** Delete a saved call, if it is confirmed: that cannot be undone. */
+function Delete({ name }) {
+  const [isAsked, setAsked] = useState(false);
+  const forget = async () => {
+    setAsked(false);
+    if (!(await run("forget_saved", { name }))) return;
+    selection.value = { ...selection.value, saved: undefined };
+    document.querySelector(".middle").focus();
+  };
+  if (!isAsked) return html`<button class="quiet" onClick=${() => setAsked(true)}>Delete</button>`;
+  return html`<button class="danger" onClick=${forget}>Delete?</button>
+    <button class="quiet" onClick=${() => setAsked(false)}>Keep</button>`;
+}
+
 function Call({ call }) {
   const [fields, setFields] = useState(() => fieldsOf(call));
   const change = (some) => setFields({ ...fields, ...some });
@@ -142,7 +156,6 @@ function Call({ call }) {
     if ((await run("save", sent)) && fields.name !== call.name)
       openPanel("saved", fields.name.trim());
   };
-  const forget = () => run("forget_saved", { name: call.name });
   const edit = () => {
     setDraft(call.tool, read(call.arguments));
     openPanel("tools", call.tool);
@@ -153,7 +166,7 @@ function Call({ call }) {
       <code><${Text} max=${200}>${call.tool}<//></code>
       <span class="grow"></span>
       <button class="quiet" onClick=${edit}>Open in Tools</button>
-      <button class="quiet" onClick=${forget}>Delete</button>
+      <${Delete} name=${call.name} />
     </header>
     <div class="option-grid saved-fields">
       <label for="saved-name">Name</label>
@@ -174,7 +187,7 @@ function Call({ call }) {
                 rows=${2} />
             </div>`,
       )}
-      <label for="saved-under">Under (ms)</label>
+      <label for="saved-under">Answer within (ms)</label>
       <input
         id="saved-under"
         class="line number"

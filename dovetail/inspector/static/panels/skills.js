@@ -66,15 +66,18 @@ function Contents({ result }) {
   </div>`;
 }
 
+/** A digest that can be told from others: its first and its last digits. */
+const short = (digest) => digest.replace(/^((?:\w+:)?\w{6})\w{20,}(\w{4})$/, "$1…$2");
+
 function FileRow({ skill, file, isChosen, choose }) {
   const [words, tone] = verdict(skill, file);
   return html`<tr>
-    <td>
+    <td class="path">
       <code><${Text} max=${200}>${file.path}<//></code>
     </td>
     <td class="number">${formatBytes(file.size)}</td>
-    <td>
-      <code><${Text} max=${100}>${file.digest}<//></code>
+    <td class="digest">
+      ${file.digest && html`<code title=${file.digest}>${short(file.digest)}</code>`}
     </td>
     <td><span class=${`tag ${tone}`}>${words}</span></td>
     <td>
@@ -85,18 +88,20 @@ function FileRow({ skill, file, isChosen, choose }) {
         onClick=${() => choose(file.path)}>
         Read
       </button>
+      ${file.digest && html`<${Copy} text=${file.digest} label="Copy digest" />`}
     </td>
   </tr>`;
 }
 
 function Files({ skill, path, choose }) {
+  if (!skill.files.length) return html`<p class="empty">The skill lists no files.</p>`;
   return html`<div class="table" tabindex="0" role="region" aria-label="Files">
     <table>
       <thead>
         <tr>
           <th scope="col">File</th>
-          <th scope="col">Size</th>
-          <th scope="col">Digest</th>
+          <th scope="col" class="number">Size</th>
+          <th scope="col" class="digest">Digest</th>
           <th scope="col">State</th>
           <th scope="col"><span class="sr">Actions</span></th>
         </tr>
@@ -153,7 +158,7 @@ function Skill({ skill }) {
       skill.fingerprint &&
       html`<p class="meta-line">
         <span class="hint">Fingerprint</span>
-        <code><${Text} max=${100}>${skill.fingerprint}<//></code>
+        <code title=${skill.fingerprint}>${short(skill.fingerprint)}</code>
         <${Copy} text=${skill.fingerprint} label="Copy fingerprint" />
       </p>`
     }

@@ -109,7 +109,7 @@ function Task({ task }) {
   const question = findQuestion(task);
   const isEarlier = task.connection !== state.value.connection;
   const act = (action) => () => run("task", { task: id, action });
-  const tone = COLUMNS.find(([, , test]) => test(status))[1];
+  const tone = status === "cancelled" ? "" : COLUMNS.find(([, , test]) => test(status))[1];
   return html`<section class="open-task" aria-label="Open task">
     <div class="bar">
       <h3><${Text} max=${80}>${tool ?? id}<//></h3>
@@ -136,6 +136,12 @@ function offered() {
   return can.get("extensions")?.get?.(EXTENSION) ? "extension" : "none";
 }
 
+const FORMS = {
+  none: "",
+  core: "core protocol",
+  listed: "core protocol",
+  extension: "tasks extension",
+};
 const NONE = {
   none: "This server does not run calls as tasks.",
   extension: "No tasks yet. The server decides which calls become tasks.",
@@ -156,11 +162,9 @@ export function Main() {
   return html`<article class="item">
     <header class="item-head">
       <h2>Tasks</h2>
-      <span class="hint"
-        >${form === "extension" ? "extension form" : form === "none" ? "" : "core form"}</span
-      >
+      <span class="hint">${FORMS[form]}</span>
       <span class="grow"></span>
-      ${form === "listed" && html`<button disabled=${!isOpen} onClick=${() => run("task", { action: "list" })}>List</button>`}
+      ${form === "listed" && html`<button disabled=${!isOpen} onClick=${() => run("task", { action: "list" })}>Refresh</button>`}
     </header>
     ${!all.length && html`<p class="empty">${NONE[form] ?? 'No tasks yet. Call a tool with "Run as a task".'}</p>`}
     ${

@@ -110,7 +110,7 @@ function Range({ base, from, to }) {
     ${field("to", to, (value) => zoomTo(Math.min(from, value), value))} s
     <button aria-label="Zoom in" onClick=${zoom(0.5)}>+</button>
     <button aria-label="Zoom out" onClick=${zoom(2)}>−</button>
-    <button disabled=${range.value === null} onClick=${() => (range.value = null)}>All</button>
+    <button disabled=${range.value === null} onClick=${() => (range.value = null)}>Show all</button>
     <span class="grow"></span>
     <button onClick=${() => filterWire(base, [from, to])}>Filter the wire</button>
   </div>`;
@@ -136,7 +136,8 @@ function Chosen({ span, base, now }) {
       ${parts.slice(-MAX_PARTS).map(
         (one) =>
           html`<li key=${one.key} class="meta-line">
-            <span class="tag">${one.kind}</span><${Text} max=${80}>${one.label}<//>
+            <span class="tag">${one.kind}</span
+            >${one.label !== one.kind && html`<${Text} max=${80}>${one.label}<//>`}
             <span class="hint">${text(one)}</span>
           </li>`,
       )}
@@ -166,7 +167,7 @@ export function Main() {
     <header class="item-head">
       <h2>Timeline</h2>
       <span class="hint"
-        >${shown.length.toLocaleString("en")} of ${spans.length.toLocaleString("en")}</span
+        >${shown.length === spans.length ? "" : `${shown.length.toLocaleString("en")} of `}${spans.length.toLocaleString("en")}${spans.length === 1 ? " span" : " spans"}</span
       >
     </header>
     <${Range} base=${base} from=${from} to=${to} />

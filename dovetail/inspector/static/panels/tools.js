@@ -102,7 +102,6 @@ export function List() {
     id="tools"
     noun="tool"
     filter=${filter}
-    isOffered=${tools !== null}
     rows=${rows}
     keyOf=${(row) => row.tool && nameOf(row.tool)}
     isHeading=${(row) => row.heading !== undefined}
@@ -252,5 +251,5 @@ export function Main() {
   const tool = tools?.find((one) => nameOf(one) === name);
   if (tool) return html`<${Instructions} /><${Tool} key=${name} tool=${tool} />`;
   const gone = tools && name && `The server no longer has a tool named ${visible(name)}.`;
-  return html`<p class="empty pad">${gone || "Choose a tool."}</p>`;
+  return html`<p class="empty pad">${gone || (tools?.length > 0 && "Choose a tool.")}</p>`;
 }

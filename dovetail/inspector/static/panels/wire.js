@@ -184,6 +184,14 @@ function Detail({ row }) {
     <div class="bar">
       <h3><${Text} max=${80}>${titleOf(row)}<//></h3>
       <span class="grow"></span>
+      <button
+        class="quiet icon"
+        aria-label="Close the message"
+        onClick=${() => (open.value = null)}>
+        ×
+      </button>
+    </div>
+    <div class="bar">
       ${canSend && html`<button class="quiet" data-key="r" onClick=${again}>Send again <kbd>r</kbd></button>`}
       ${canSend && html`<button class="quiet" data-key="e" aria-expanded=${mode === "edit"} onClick=${toggle("edit")}>Edit and send <kbd>e</kbd></button>`}
       ${row.kind !== "lost" && html`<button class="quiet" aria-expanded=${mode === "export"} onClick=${openExport}>Export</button>`}
@@ -191,12 +199,6 @@ function Detail({ row }) {
       <button class="quiet" aria-pressed=${row.isPinned} onClick=${() => pin(row)}>Pin</button>
       ${other && html`<button class="quiet" aria-pressed=${mode === "diff"} onClick=${toggle("diff")}>Diff with pinned</button>`}
       <${Copy} text=${() => wholeText(row)} />
-      <button
-        class="quiet icon"
-        aria-label="Close the message"
-        onClick=${() => (open.value = null)}>
-        ×
-      </button>
     </div>
     <div class="detail-body" tabindex="0" role="group" aria-label="Contents of the message">
       ${mode === "edit" && html`<${Editor} row=${request} close=${() => setMode("")} />`}
