@@ -80,7 +80,7 @@ async def test_instructions_and_icons_of_the_server_are_shown(tmp_path: Path) ->
 
 
 async def test_the_weather_of_the_example_is_a_table_with_progress(tmp_path: Path) -> None:
-    async with inspected(EXAMPLES / "weather.py", folder=tmp_path, height=700) as page:
+    async with inspected(EXAMPLES / "weather.py", folder=tmp_path, height=800) as page:
         await open_tool(page, "forecast")
         await page.fill("#arguments--city", "Oslo")
         await call(page)
