@@ -130,7 +130,7 @@ export function FilteredList({ id, noun, filter, placeholder, of = [id], ...list
       placeholder=${`${placeholder ?? asked}  /`}
       value=${filter.value}
       onInput=${(event) => (filter.value = event.target.value)} />
-    ${failed.map((one) => html`<p class="error pad">${one !== id && `${one}: `}<${Text} max=${500}>${failures.value[one]}<//></p>`)}
+    ${failed.map((one) => html`<p class="error pad">${one !== id && "Templates: "}<${Text} max=${500}>${failures.value[one]}<//></p>`)}
     <${VirtualList}
       id=${id}
       label=${`${noun[0].toUpperCase()}${noun.slice(1)}s`}
