@@ -56,7 +56,7 @@ class ApiStub:
             for method in item.fields:
                 if method in ("get", "put", "post", "delete", "patch", "head", "options", "trace"):
                     self.routes.append((method.upper(), pattern, path, item, item.get(method)))
-        self.routes.sort(key=lambda route: route[2].count("{"))  # literal paths first
+        self.routes.sort(key=lambda route: -len(re.sub(r"\{[^{}]+\}", "", route[2])))
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
@@ -72,20 +72,16 @@ class ApiStub:
     def read(
         self, method: str, path: str, query: str, headers: Mapping[str, str], body: bytes
     ) -> tuple[str, dict[str, Any]]:
-        """Return the operation of a request and its values; raise Mismatch."""
-        problem: Mismatch | None = None
+        """Return the operation of a request and its values; raise Mismatch. Of several paths, the
+        one with the most literal text is meant."""
         for verb, pattern, template, item, operation in self.routes:
             if verb == method and (match := pattern.fullmatch(path)):
-                segments = dict(
-                    zip(re.findall(r"\{([^{}]+)\}", template), match.groups(), strict=True)
-                )
+                names = re.findall(r"\{([^{}]+)\}", template)
+                segments = dict(zip(names, match.groups(), strict=True))
                 name = operation.fields.get("operationId", f"{method} {template}")
-                try:
-                    values = self.read_parameters(item, operation, segments, query, headers)
-                    return name, values | self.read_body(operation, headers, body)
-                except Mismatch as error:
-                    problem = error
-        raise problem or Mismatch(f"there is no {method} {path}")
+                values = self.read_parameters(item, operation, segments, query, headers)
+                return name, values | self.read_body(operation, headers, body)
+        raise Mismatch(f"there is no {method} {path}")
 
     def read_parameters(
         self,

@@ -11,6 +11,7 @@ from dovetail import Limits, Server
 from dovetail.errors import ToolError
 from dovetail.testing import pair
 
+from .generate import argument_sets
 from .stage import minimal, stage
 from .stub import serving
 
@@ -38,6 +39,16 @@ async def test_read_only_properties_are_not_inputs_and_are_not_sent() -> None:
         result = await one.call("put_pets_id", id="7", body=body)
         assert not result.is_error
         assert one.stub.received[0].values["body"] == {"name": "Tom", "friends": [{"name": "Jo"}]}
+
+
+async def test_every_operation_can_be_called_with_arguments_from_its_schema() -> None:
+    async with stage() as one:
+        tools = await one.client.list_tools()
+        for tool in tools:
+            for arguments in argument_sets(tool.input_schema):
+                result = await one.call(tool.name, **arguments)
+                assert not result.is_error, result.text
+        assert len({request.operation for request in one.stub.received}) == len(tools) == 11
 
 
 async def test_a_file_of_a_form_is_sent_as_a_file() -> None:

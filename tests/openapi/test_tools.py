@@ -254,7 +254,7 @@ def test_operations_are_chosen_by_tag_path_method_and_name(
 
 
 def test_a_pattern_that_matches_nothing_is_a_mistake() -> None:
-    with pytest.raises(ConfigError, match="'tag:shop'. matches no operation"):
+    with pytest.raises(ConfigError, match=r"'tag:shop'. matches no operation"):
         load(petstore(), include=["tag:shop"])
     with pytest.raises(ConfigError, match="no operations"):
         load(petstore(), exclude=["/*"])
