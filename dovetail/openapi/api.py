@@ -95,11 +95,19 @@ class HttpApi:
                     operation,
                     self._documents,
                     self._limits,
-                    self._credentials.replaced(operation),
+                    self._credentials.replaced(operation) | self._replaced(operation),
                 )
             except SchemaError as error:
                 raise SchemaError(f"{operation.method} {operation.path}: {error}") from None
         return self._schemas[name]
+
+    def _replaced(self, operation: ApiOperation) -> frozenset[str]:
+        """Return the arguments that the server's own headers replace."""
+        return frozenset(
+            one.argument
+            for one in operation.parameters
+            if one.place == "header" and one.name.lower() in self._headers
+        )
 
     def problems(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
         """Return what is wrong with the arguments of an operation."""

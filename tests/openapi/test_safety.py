@@ -164,10 +164,12 @@ async def test_an_operation_without_credentials_says_which_it_needs() -> None:
         assert "needs credentials (key)" in result.text
 
 
-async def test_own_headers_are_sent_with_each_request() -> None:
-    async with stage(headers={"Authorization": "Bearer x"}) as one:
-        await one.call("getPet", id="7")
+async def test_own_headers_are_sent_with_each_request_and_are_not_inputs() -> None:
+    async with stage(headers={"Authorization": "Bearer x", "x-trace": "1"}) as one:
+        assert "X-Trace" not in (await one.schema("listPets"))["properties"]
+        await one.call("listPets")
         assert one.stub.received[0].headers["Authorization"] == "Bearer x"
+        assert one.stub.received[0].headers["X-Trace"] == "1"
 
 
 @pytest.mark.parametrize(
