@@ -42,6 +42,9 @@ class ApiStub:
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.documents = ApiDocuments(document, LARGE)
         self.received: list[Received] = []
+        """The requests that fit."""
+        self.count = 0
+        """The number of all requests."""
         self.replies: dict[str, web.Response] = {}
         self.routes: list[tuple[str, re.Pattern[str], str, ApiNode, ApiNode]] = []
         paths = self.documents.root.get("paths")
@@ -59,6 +62,7 @@ class ApiStub:
         self.routes.sort(key=lambda route: -len(re.sub(r"\{[^{}]+\}", "", route[2])))
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.count += 1
         body = await request.read()
         path, _, query = request.raw_path.partition("?")
         try:

@@ -72,7 +72,7 @@ async def test_a_value_in_a_path_is_one_segment(value: str, sent: str) -> None:
 async def test_a_value_that_would_lead_to_another_path_is_refused(value: str) -> None:
     async with stage() as one:
         assert (await one.call("readFile", path=value)).is_error
-        assert one.stub.received == []
+        assert one.stub.count == 0
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Admin: 1", "a\nb", "a\0b"])
@@ -83,7 +83,7 @@ async def test_control_characters_in_headers_and_cookies_are_refused(
     async with stage() as one:
         result = await one.call("listPets", **{argument: value})
         assert result.is_error and argument in result.text
-        assert one.stub.received == []
+        assert one.stub.count == 0
 
 
 async def test_control_characters_in_nested_values_and_filenames_are_refused() -> None:

@@ -319,7 +319,7 @@ async def test_operations_are_found_described_and_called() -> None:
             assert bad.is_error and "not valid" in bad.text
         with pytest.raises(ToolError, match="Did you mean 'getThing7'"):
             await one.client.call_tool("describe", {"name": "getThingg7"})
-        assert len(one.stub.received) == 1
+        assert one.stub.count == 1
 
 
 # other tools
