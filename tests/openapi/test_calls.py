@@ -41,6 +41,29 @@ async def test_read_only_properties_are_not_inputs_and_are_not_sent() -> None:
         assert one.stub.received[0].values["body"] == {"name": "Tom", "friends": [{"name": "Jo"}]}
 
 
+async def test_read_only_properties_of_combined_schemas_are_not_sent() -> None:
+    base = {"type": "object", "properties": {"id": {"type": "string", "readOnly": True}}}
+    own = {"type": "object", "properties": {"id": {"type": "string"}}}
+    bodies = {
+        "all": ({"allOf": [base, {"type": "object"}]}, {}),
+        "null": ({"anyOf": [base, {"type": "null"}]}, {}),
+        "either": ({"anyOf": [base, own]}, {"id": "7"}),  # it may be the one that can be written
+    }
+    paths = {
+        f"/{name}": {
+            "put": {
+                "operationId": name,
+                "requestBody": {"content": {"application/json": {"schema": schema}}},
+            }
+        }
+        for name, (schema, _) in bodies.items()
+    }
+    async with stage(minimal(paths)) as one:
+        for name, (_, sent) in bodies.items():
+            assert not (await one.call(name, body={"id": "7"})).is_error
+            assert one.stub.received[-1].values["body"] == sent
+
+
 async def test_every_operation_can_be_called_with_arguments_from_its_schema() -> None:
     async with stage() as one:
         tools = await one.client.list_tools()
