@@ -13,8 +13,8 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
 
 .PHONY: demo test test-all test-lowest coverage setup system assets page pictures check count conformance \
-	interop install-check matrix fuzz bench bench-gateway bench-backend bench-inspector bench-check \
-	soak clean
+	interop install-check openapi-check matrix fuzz bench bench-gateway bench-backend bench-inspector \
+	bench-check soak clean
 
 demo: $(VENV)/.package
 	@$(BIN)/python examples/demo.py
@@ -81,6 +81,10 @@ interop: $(VENV)/.tools
 # Entries of `dovetail install` start as hosts start them, from every kind of environment.
 install-check: $(VENV)/.tools
 	$(BIN)/python -m tests.host_configs.bare_start
+
+# Every operation of three large APIs, against a stub that checks requests; it needs npm.
+openapi-check: $(VENV)/.tools
+	$(BIN)/python -m tests.openapi.check
 
 # The gateway between each kind of server and each kind of caller, and the page in every revision.
 matrix: $(VENV)/.tools

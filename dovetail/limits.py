@@ -28,7 +28,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     # one message
     incoming: int = 128 * MIB
     """Maximum size of an incoming message, in bytes (default: 128 MiB). A longer message is skipped
-    and answered with an error."""
+    and answered with an error. It also limits the description of an API and each of its replies
+    (`Server.from_openapi`)."""
     outgoing: int = 128 * MIB
     """Maximum size of an outgoing message, in bytes (default: 128 MiB). A longer result is replaced
     by an error."""
@@ -154,7 +155,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     timeout: float = 60.0
     """Time that a request may take, in seconds, unless it has its own timeout (default: 60). Each
     progress notification restarts the timer. When the time is up, the request is cancelled and
-    raises TimedOut."""
+    raises TimedOut. It also limits each request to an API of `Server.from_openapi`."""
     timeout_max: float = 3600.0
     """Time that a request may take in total, in seconds, regardless of the progress that it reports
     (default: 3600). A longer timeout on the request itself takes precedence. When the time is up,

@@ -10,6 +10,8 @@ characters make one name look like another.
     quote           for a message: a value in quotes, as Python would write it, of limited length
     strip_unsafe    for a name that is compared or shown alone: unsafe characters are removed
     closest_name    for a message: the known name that is most similar to a misspelled one
+    legal_name      for a tool or prompt: a name that hosts and models accept, from any text
+    shorten_name    for such a name: a digest replaces the tail of a name that is too long
 
 Escapes are meant for human readers: a backslash in the original text is not doubled. The joiners
 U+200C and U+200D are kept between the characters that need them (Persian, Hindi, emoji). They are
@@ -22,6 +24,8 @@ from collections.abc import Iterable
 MAX_MESSAGE_CHARS = 300
 """The number of characters from a peer's text that a message repeats."""
 MAX_QUOTED_CHARS = 200
+_DIGEST_CHARS = 8
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 
 # Controls (C0 except tab and newline, DEL, C1), direction marks and overrides, invisible letters
 # and format characters, line separators, lone surrogates, private use, tags, variation selectors
@@ -87,3 +91,24 @@ def closest_name(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | 
     from difflib import get_close_matches
 
     return next(iter(get_close_matches(name, sorted(names), n=1, cutoff=cutoff)), None)
+
+
+def legal_name(text: str) -> str:
+    """Return a text with `_` for each character that names of tools should not have. The name
+    begins with a letter or `_`."""
+    text = _NOT_IN_NAMES.sub("_", text)
+    return text if text[:1].isalpha() or text.startswith("_") else f"_{text}"
+
+
+def shorten_name(name: str, whole: str, max_chars: int) -> str:
+    """Return a name of at most `max_chars` characters. If the name is longer, it ends in a digest
+    of `whole`, which identifies it."""
+    return name if len(name) <= max_chars else add_digest(name, whole, max_chars)
+
+
+def add_digest(name: str, whole: str, max_chars: int) -> str:
+    """Return a name of at most `max_chars` characters that ends in a digest of `whole`."""
+    from hashlib import sha256
+
+    digest = sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARS]
+    return f"{name[: max_chars - _DIGEST_CHARS - 1]}_{digest}"

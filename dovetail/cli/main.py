@@ -73,7 +73,7 @@ SERVE, USE, HOSTS, LOG_IN = "serve", "use a server", "add to a host", "log in"
 CONSENT, SHELL = "consent", "shell"
 VERBS: dict[str, Verb] = {
     "run": Verb(
-        SERVE, "FILE[:OBJECT]", "Run the server in a Python file",
+        SERVE, "FILE[:OBJECT]", "Run the server in a Python file, or serve an HTTP API",
         run.add_run_arguments, run.run_server,
         (
             "dovetail run server.py",
@@ -81,6 +81,8 @@ VERBS: dict[str, Verb] = {
             "dovetail run server.py --http --backend redis://redis.example/0",
             "dovetail run shop.py:orders",
             "dovetail run shop.servers:make_server --http --hosts mcp.example.com",
+            "dovetail run --openapi petstore.json --base-url https://pets.example.com/v1",
+            "dovetail run --openapi https://pets.example.com/api.json --credential key=PETS_KEY",
         ),
     ),
     "gateway": Verb(

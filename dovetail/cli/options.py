@@ -74,7 +74,7 @@ def add_connect_options(parser: ArgumentParser, target: str = ANY_TARGET) -> Non
     parser.add_argument(
         "--header",
         metavar="'NAME: VALUE'",
-        type=_parse_header,
+        type=parse_header,
         action="append",
         default=[],
         help="send an HTTP header with each request to a URL; repeatable",
@@ -171,7 +171,8 @@ def _parse_variable(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _parse_header(text: str) -> tuple[str, str]:
+def parse_header(text: str) -> tuple[str, str]:
+    """Parse `NAME: VALUE`."""
     name, colon, value = text.partition(":")
     if not colon or not name.strip() or not value.strip():
         raise ArgumentTypeError(f"{text!r} is not in the form 'NAME: VALUE'")

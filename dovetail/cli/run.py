@@ -1,5 +1,5 @@
 """`dovetail run FILE[:OBJECT]`: load Python code and run the server or gateway in it
-(`python_target`).
+(`python_target`), or serve an HTTP API (`openapi.py`).
 
 A server on the network prints its URL in one line on stderr as soon as clients can connect. With
 `--json`, it prints the URL on stdout.
@@ -7,13 +7,17 @@ A server on the network prints its URL in one line on stderr as soon as clients 
 
 import sys
 from argparse import ArgumentParser, Namespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from ..python_target.parse import parse_python_target
 from .backend import add_backend_option, add_tasks_option, use_backend_options
+from .openapi import add_openapi_arguments, check_openapi_options, make_openapi_server
 from .options import integer, parse_seconds
 from .output import print_json
+
+if TYPE_CHECKING:
+    from ..server.runnable import RunnableService
 
 NETWORK_TRANSPORTS = {"http": "streamable HTTP", "sse": "HTTP+SSE", "websocket": "WebSocket"}
 NETWORK_SETTINGS = (
@@ -26,6 +30,7 @@ NETWORK_SETTINGS = (
 def add_run_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "file",
+        nargs="?",
         metavar="FILE[:OBJECT]",
         help="a Python file, such as server.py, or MODULE:OBJECT; OBJECT names a server or a "
         "gateway, or a function that returns one, in a module or a file: "
@@ -33,6 +38,7 @@ def add_run_arguments(parser: ArgumentParser) -> None:
     )
     add_network_arguments(parser)
     add_tasks_option(parser)
+    add_openapi_arguments(parser)
 
 
 def add_network_arguments(parser: ArgumentParser) -> None:
@@ -94,13 +100,7 @@ def add_network_arguments(parser: ArgumentParser) -> None:
 
 
 def run_server(options: Namespace) -> None:
-    from ..python_target.load import load_server
-
-    target = parse_python_target(options.file)
-    if target is None:
-        raise ConfigError(f"{options.file} is not a Python file or MODULE:OBJECT")
-    server = load_server(target)
-    sys.argv = [options.file]  # stdio at a terminal says how to try this target
+    server = _load(options)
     settings = read_network_settings(options, server.name)
     use_backend_options(server, options)
     if options.verbose:
@@ -108,6 +108,26 @@ def run_server(options: Namespace) -> None:
 
         log_requests(server)
     server.run(options.transport, **settings)
+
+
+def _load(options: Namespace) -> "RunnableService":
+    """Return the server that the command line names. `sys.argv` becomes what a message at a
+    terminal suggests to try."""
+    if options.openapi is not None:
+        server = make_openapi_server(options)
+        sys.argv[0] = "dovetail"
+        return server
+    from ..python_target.load import load_server
+
+    check_openapi_options(options)
+    if options.file is None:
+        raise ConfigError("Name a Python file, such as server.py, or an API with --openapi")
+    target = parse_python_target(options.file)
+    if target is None:
+        raise ConfigError(f"{options.file} is not a Python file or MODULE:OBJECT")
+    loaded = load_server(target)
+    sys.argv = [options.file]
+    return loaded
 
 
 def read_network_settings(options: Namespace, name: str) -> dict[str, Any]:

@@ -21,7 +21,6 @@ begins with its prefix.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from hashlib import sha256
 from typing import Final, Literal, TypeAlias
 from urllib.parse import quote as quote_url
 
@@ -32,7 +31,7 @@ from ..config.settings import MAX_PREFIX_CHARS
 from ..errors import ConfigError, SchemaError
 from ..protocol.tools import MAX_NAME_CHARS
 from ..protocol.uri_template import UriTemplate
-from ..text import quote
+from ..text import legal_name, quote, shorten_name
 
 Kind: TypeAlias = Literal["tools", "prompts", "resources", "templates", "skills"]
 KINDS: Final[tuple[Kind, ...]] = ("tools", "prompts", "resources", "templates")
@@ -49,8 +48,6 @@ MAX_MATCHED: Final = 100
 """The number of URIs of one result that are compared with templates. The others get a prefix."""
 VIEW: Final = "ui://"
 """How the URI of an app's view begins."""
-_DIGEST_CHARS: Final = 8
-_REPLACED: Final = re.compile(r"[^A-Za-z0-9_-]")
 _WEB: Final = re.compile(r"https?:", re.IGNORECASE)
 
 
@@ -72,7 +69,7 @@ class LeftOut(Struct, frozen=True):
 
 def default_prefix(server: str) -> str:
     """Return the prefix of a server whose entry sets none, derived from its name in the file."""
-    return _shorten(_legal(server), server, MAX_PREFIX_CHARS)
+    return shorten_name(legal_name(server), server, MAX_PREFIX_CHARS)
 
 
 def merged_name(prefix: str, name: str) -> str:
@@ -82,21 +79,8 @@ def merged_name(prefix: str, name: str) -> str:
         prefix: The prefix of its server; empty for none.
         name: The name that the server uses.
     """
-    text = _legal(f"{prefix}{SEPARATOR}{name}" if prefix else name)
-    return _shorten(text, f"{prefix}\0{name}", MAX_NAME_CHARS)
-
-
-def _legal(text: str) -> str:
-    text = _REPLACED.sub("_", text)
-    return text if text[:1].isalpha() or text.startswith("_") else f"_{text}"
-
-
-def _shorten(text: str, whole: str, limit: int) -> str:
-    """Replace the tail of a text that is too long with a digest of the whole."""
-    if len(text) <= limit:
-        return text
-    digest = sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARS]
-    return f"{text[: limit - _DIGEST_CHARS - 1]}_{digest}"
+    text = legal_name(f"{prefix}{SEPARATOR}{name}" if prefix else name)
+    return shorten_name(text, f"{prefix}\0{name}", MAX_NAME_CHARS)
 
 
 def _add_prefix(prefix: str, uri: str) -> str:

@@ -18,6 +18,7 @@ So the engine is asked for reasons only if finding them is cheap.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from itertools import islice
 from math import inf
 from typing import Any, Final, TypeAlias
@@ -183,6 +184,21 @@ def compile(schema: Schema, limits: Limits = DEFAULT) -> Validator:
     except (ValueError, TypeError, OverflowError, jsonschema_rs.ReferencingError) as error:
         raise SchemaError(f"The JSON schema cannot be used: {error}") from None
     return Validator(compiled, cost)
+
+
+@lru_cache(1024)
+def is_usable_pattern(pattern: str) -> bool:
+    """Return whether a regular expression can be matched in linear time, so that a schema may have
+    it.
+
+    Args:
+        pattern: The regular expression.
+    """
+    try:
+        compile({"pattern": pattern})
+    except SchemaError:
+        return False
+    return True
 
 
 def _dialect(schema: Schema) -> str:

@@ -13,12 +13,16 @@ from ..protocol.tools import ToolAnnotations
 from .caching import Cache
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from ..backend import Backend
     from ..connection.extension import Extension
     from ..connection.middleware import Middleware
+    from ..extensions.tasks.api import TasksOption
     from ..limits import Limits
     from ..ports import Bus, Guard, Redact
     from ..transports.http.server.event_store import EventStore
+    from .capabilities import CapabilityChoices
     from .rates import Rates
 
 Transport: TypeAlias = Literal["stdio", "http", "sse", "websocket"]
@@ -39,6 +43,23 @@ class ServiceOptions(TypedDict, total=False):
     single_use: bool
     backend: "str | Backend | None"
     backend_required: bool
+
+
+class ServerOptions(ServiceOptions, total=False):
+    """The options of `Server` besides its name."""
+
+    version: str
+    title: str | None
+    description: str | None
+    website_url: str | None
+    icons: list[Icon] | None
+    instructions: str | None
+    page_size: int | None
+    lifespan: "Callable[..., AbstractAsyncContextManager[Any]] | None"
+    mask_errors: bool
+    capabilities: "CapabilityChoices | None"
+    experimental: dict[str, Any] | None
+    tasks: "TasksOption"
 
 
 class ComponentOptions(TypedDict, total=False):

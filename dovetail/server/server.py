@@ -4,7 +4,7 @@ A server holds nothing that is bound to an event loop, so it may run on several 
 `handlers.py` defines how a server answers requests, and `runnable.py` how it is served.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import (
     TYPE_CHECKING,
@@ -12,6 +12,7 @@ from typing import (
     Literal,
     ParamSpec,
     Protocol,
+    Self,
     TypeVar,
     Unpack,
     cast,
@@ -31,13 +32,14 @@ from .caching import Cache
 from .capabilities import CapabilityChoices
 from .context import Context
 from .handlers import Handlers
-from .options import AppOptions, PromptOptions, ResourceOptions, ToolOptions
+from .options import AppOptions, PromptOptions, ResourceOptions, ServerOptions, ToolOptions
 from .prompts import Completers, compile_prompt
 from .rates import NETWORK, Rates
 from .resources import app_resource, check_unused, compile_resource
 from .tools import RegisteredTool, compile_tool
 
 if TYPE_CHECKING:
+    from os import PathLike
     from pathlib import Path
 
     from ..backend import Backend
@@ -204,9 +206,72 @@ class Server(Handlers):
         self._watcher: FileWatcher | None = None
         self._skills: Skills | None = None
         self._offers_apps = False
+        self._http_api: Any = None
         self._tasks_option = tasks
         self.tasks: ServerTasks | None = None
         """The tasks of this server; None until a tool that may run as a task is registered."""
+
+    @classmethod
+    def from_openapi(
+        cls,
+        document: "Mapping[str, Any] | str | PathLike[str]",
+        *,
+        base_url: str | None = None,
+        credentials: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        include: Iterable[str] | None = None,
+        exclude: Iterable[str] = (),
+        search: bool | None = None,
+        name: str | None = None,
+        **options: Unpack[ServerOptions],
+    ) -> Self:
+        """Create a server whose tools are the operations of an HTTP API, from its description in
+        OpenAPI 3.0, 3.1 or 3.2. It needs the extra `http`.
+
+            server = Server.from_openapi("petstore.json", base_url="https://pets.example.com/v1")
+
+        Args:
+            document: The description: a dict, the path of a JSON or YAML file, or a URL. A URL is
+                read before this method returns.
+            base_url: Where the paths of the API begin. All requests, and your credentials, are
+                sent there and nowhere else (default: the first server in the description, if the
+                description was read from a URL with the same origin).
+            credentials: The value for each of the description's `securitySchemes` to use, by the
+                name of the scheme: an API key, a token, or "user:password".
+            headers: HTTP headers that are sent with each request.
+            include: Patterns of the operations to offer: a method ("GET"), a path ("/pets/*"),
+                both ("GET /pets/*"), a tag ("tag:pets"), or an operation id ("list*") (default:
+                all). An operation with `x-mcp: false` in the description is never offered.
+            exclude: Patterns of operations that are not offered.
+            search: Whether to offer the three tools `search`, `describe` and `call` instead of one
+                tool for each operation (default: if there are more than 40 operations).
+            name: The name of the server (default: the title of the API).
+            **options: The other options of `Server`, such as `auth` for the callers of this
+                server. `limits.timeout` limits the time of a request
+                to the API, and `limits.incoming` the size of the description and of a reply.
+
+        Raises:
+            ConfigError: The description cannot be read or is not supported, or an option is not
+                valid.
+            SchemaError: The arguments of an operation cannot be described by a JSON schema.
+        """
+        from importlib import import_module
+
+        parts = import_module("dovetail.openapi").load_api(
+            document,
+            base_url=base_url,
+            credentials=credentials or {},
+            headers=headers or {},
+            include=include,
+            exclude=exclude,
+            search=search,
+            limits=options.get("limits", DEFAULT),
+        )
+        server = cls(name or parts.name, **{**parts.options, **options})
+        for function, tool_options in parts.tools:
+            server.add_tool(function, **tool_options)
+        server._http_api = parts.api
+        return server
 
     def __repr__(self) -> str:
         counts = [
@@ -818,6 +883,8 @@ class Server(Handlers):
         own = super()._inner_lifespan()
         if self._mounts is not None:
             own = self._mounts.run_with(own)
+        if self._http_api is not None:
+            own = self._http_api.run_with(own)
         return own if self.tasks is None else self.tasks.manager.lifespan(own)
 
     def _prepare_for_network(

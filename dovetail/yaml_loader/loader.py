@@ -29,6 +29,9 @@ MAX_DEPTH = 16
 MAX_VALUES = 10_000
 """The maximum number of keys, strings, lists and other values, each of which takes about 50 µs to
 parse."""
+MAX_LONG_CHARACTERS = 5 * 1024 * 1024
+MAX_LONG_DEPTH = 64
+MAX_LONG_VALUES = 200_000
 
 _CONTROL = re.compile(
     r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]|\r(?!\n)"
@@ -72,6 +75,22 @@ def load_yaml(text: str, *, portable: bool = False, first_line: int = 1) -> Any:
     require_parser("skills")
     check_text(text, MAX_CHARACTERS, first_line)
     return build(text, ValueBuilder(parse_events(text), portable, first_line))
+
+
+def load_long_yaml(text: str) -> Any:
+    """Parse a document that other programs wrote, such as the description of an API. It may be
+    longer than for `load_yaml`, and a key that is a number, such as `200:`, is read as text.
+
+    Args:
+        text: The document, of at most `MAX_LONG_CHARACTERS` characters.
+
+    Raises:
+        YamlError: The text cannot be read. The message starts with the line and column.
+        ConfigError: `ruamel.yaml` is not installed.
+    """
+    require_parser("skills")
+    check_text(text, MAX_LONG_CHARACTERS, 1)
+    return build(text, _LongBuilder(parse_events(text), False, 1))
 
 
 def require_parser(extra: str) -> None:
@@ -189,13 +208,16 @@ class ValueBuilder:
 
         mapping: dict[str, Any] = {}
         while not isinstance(event := next(self._events), MappingEndEvent):
-            key = self._value(event, depth + 1)
+            key = self._key(event, depth + 1)
             if not isinstance(key, str):
                 raise self._refuse(event, "a key must be a string; put it in quotes")
             if key in mapping:
                 raise self._refuse(event, f"the key {key!r} occurs twice")
             mapping[key] = self._value(next(self._events), depth + 1)
         return mapping
+
+    def _key(self, event: Any, depth: int) -> Any:
+        return self._value(event, depth)
 
     def _sequence(self, depth: int) -> list[Any]:
         from ruamel.yaml.events import SequenceEndEvent
@@ -232,3 +254,13 @@ class ValueBuilder:
     def _refuse(self, event: Any, what: str) -> YamlError:
         mark = event.start_mark
         return _error(what, mark.line, mark.column, self.first_line)
+
+
+class _LongBuilder(ValueBuilder):
+    """A builder for long documents."""
+
+    max_depth, max_values = MAX_LONG_DEPTH, MAX_LONG_VALUES
+
+    def _key(self, event: Any, depth: int) -> Any:
+        key = self._value(event, depth)
+        return event.value if isinstance(key, int) else key

@@ -40,6 +40,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "python_target": {"server"},
     "backend": LOW | {"ports", "sealing", "connection", "extensions", "transports", "auth"},
     "yaml_loader": set(),
+    "tool_index": LOW,
+    "openapi": LOW | {"ports", "schema", "tool_index", "transports", "yaml_loader"},
     "revisions": LOW,
     "ports": LOW | {"revisions"},
     "connection": LOW | {"revisions", "ports", "sealing"},
@@ -64,6 +66,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "gateway": VALUES
     | {
+        "tool_index",
         "backend",
         "server",
         "client",

@@ -48,7 +48,9 @@ CRASH = "import sys; print('no key in the environment', file=sys.stderr); sys.ex
             "--server applies only to an mcp.json file, but the target is",
         ),
         (["ping", WEATHER, "--revision", "1999"], "Unknown revision '1999'; use"),
-        (["run"], "the following arguments are required: FILE[:OBJECT]"),
+        (["run"], "Name a Python file, such as server.py, or an API with --openapi"),
+        (["run", "a.py", "--base-url", "http://a"], "--base-url requires --openapi"),
+        (["run", "a.py", "--openapi", "a.json"], "a Python file or --openapi, not both"),
         (["ping", WEATHER, "\x1b[31m"], r"unrecognized arguments: \x1b[31m"),
     ],
 )
