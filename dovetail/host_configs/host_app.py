@@ -69,6 +69,8 @@ class HostApp(Struct, frozen=True, kw_only=True):
     """The names of its processes, to see whether it runs."""
     after: str = ""
     """What the user has to do before the host shows the server."""
+    in_project: str = ""
+    """What is also needed if the server is in the file of a project."""
 
     def candidates(self, machine: Machine, scope: Scope = "user") -> list[Path]:
         """Return the files that the host may use, the preferred one first.

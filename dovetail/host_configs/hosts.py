@@ -5,9 +5,19 @@ from ..text import closest_name
 from .host_app import EntryShape, Format, HostApp, Scope
 from .machine import Machine
 
-__all__ = ["HOSTS", "EntryShape", "Format", "HostApp", "Machine", "Scope", "find_host"]
+__all__ = [
+    "HOSTS",
+    "EntryShape",
+    "Format",
+    "HostApp",
+    "Machine",
+    "Scope",
+    "find_host",
+    "match_host",
+]
 
 _RESTART = "Quit {title} completely, and open it again."
+_TRUST = "{title} reads the file of a project only if you trust the folder."
 _CLINE = "globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"
 _GOOSE = {"name": "{name}", "description": "{name}", "enabled": True, "timeout": 300}
 
@@ -34,6 +44,7 @@ HOSTS = (
         command="claude",
         processes=("claude", "claude.exe"),
         after="Start a new session of Claude Code. `/mcp` lists the server.",
+        in_project="{title} will ask for your approval when it starts in this folder.",
     ),
     HostApp(
         id="cursor",
@@ -72,6 +83,7 @@ HOSTS = (
         command="codex",
         processes=("codex", "codex.exe"),
         after="Start a new session of Codex. `/mcp` lists the server.",
+        in_project=_TRUST,
     ),
     HostApp(
         id="windsurf",
@@ -100,6 +112,7 @@ HOSTS = (
         shape=EntryShape(url="httpUrl", reference="${{{}}}"),
         processes=("gemini",),
         after="Start a new session of Gemini CLI. `/mcp` lists the server.",
+        in_project=_TRUST,
     ),
     HostApp(
         id="goose",
@@ -125,7 +138,7 @@ HOSTS = (
         title="LM Studio",
         user=("{home}/.lmstudio/mcp.json", "{home}/.cache/lm-studio/mcp.json"),
         processes=("LM Studio", "lm-studio", "LM Studio.exe"),
-        after="LM Studio lists the server under Integrations. Switch it on there.",
+        after="Open the Program tab of LM Studio, which lists the server. Switch it on there.",
     ),
     HostApp(
         id="cline",
@@ -148,6 +161,7 @@ HOSTS = (
         ),
         processes=("copilot",),
         after="Start a new session of Copilot CLI. `/mcp show` lists the server.",
+        in_project=_TRUST,
     ),
     HostApp(
         id="kiro",
@@ -183,16 +197,26 @@ HOSTS = (
 _BY_ID = {host.id: host for host in HOSTS}
 
 
+def _plain(name: str) -> str:
+    return "".join(filter(str.isalnum, name.lower()))
+
+
+def match_host(name: str) -> HostApp | None:
+    """Return the host with a name, or None; capitals, spaces and hyphens do not matter."""
+    plain = _plain(name)
+    return next((one for one in HOSTS if plain in (_plain(one.id), _plain(one.title))), None)
+
+
 def find_host(name: str) -> HostApp:
     """Return the host with a name; capitals, spaces and hyphens do not matter.
 
     Raises:
         ConfigError: There is no such host.
     """
-    plain = "".join(character for character in name.lower() if character.isalnum())
-    for host in HOSTS:
-        if plain in ("".join(filter(str.isalnum, one.lower())) for one in (host.id, host.title)):
-            return host
-    guess = closest_name(name, _BY_ID)
+    if (host := match_host(name)) is not None:
+        return host
+    plain = _plain(name)
+    guesses = [one for one in _BY_ID if plain and _plain(one).startswith(plain)]
+    guess = " or ".join(guesses) or closest_name(name, _BY_ID)
     meant = f" Did you mean {guess}?" if guess else ""
     raise ConfigError(f"There is no host {name!r}.{meant} Hosts: {', '.join(_BY_ID)}.")
