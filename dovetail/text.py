@@ -70,6 +70,12 @@ def quote(value: bytes | str, max_chars: int = MAX_QUOTED_CHARS) -> str:
     return repr(text if len(text) <= max_chars else f"{text[:max_chars]}…")
 
 
+def join_names(names: Iterable[str]) -> str:
+    """Return names as a sentence lists them: `A`, `A and B`, `A, B and C`."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 def with_article(noun: str) -> str:
     """Return the noun with "a" or "an" in front of it."""
     return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"

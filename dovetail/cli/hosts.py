@@ -98,15 +98,20 @@ def _print_file(file: "HostFile") -> None:
 
 def _export(files: "list[HostFile]", options: Namespace) -> None:
     from ..host_configs.export import merge
+    from ..host_configs.hiding import has_secrets
 
     unreadable = [file for file in files if file.error is not None]
     for file in unreadable:
-        print_error(f"dovetail: {file.error}")
+        print_error(f"dovetail: skipped {file.error}")
     merged = merge(files)
     if not merged["mcpServers"]:
         raise ConfigError("No host on this machine has a server, so there is nothing to export")
     _create(options.export, merged)
     count = len(merged["mcpServers"])
+    if any(has_secrets(one) for one in merged["mcpServers"].values()):
+        print_error(
+            f"{options.export} contains secret values. Only you can read it; do not share it."
+        )
     if options.json:
         print_json({"file": options.export, "servers": list(merged["mcpServers"])})
         return

@@ -50,7 +50,8 @@ def init(options: Namespace) -> None:
 def _check_name(name: str, module: str) -> None:
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"{name!r} cannot be the name of a package. Use letters, digits and hyphens."
+            f"{name!r} cannot be the name of a package. Use letters, digits and hyphens, and start "
+            "with a letter."
         )
     if keyword.iskeyword(module) or module in sys.stdlib_module_names or module in _own_modules():
         raise ConfigError(

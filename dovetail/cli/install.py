@@ -4,22 +4,41 @@ Before anything is written, the server is started as the host would start it: in
 environment, from the root folder. `--no-check` skips that.
 """
 
+import re
 import shlex
+import shutil
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from .output import bold, dim, print_error, print_json, print_line, print_text
+from ..text import join_names
+from .install_output import (
+    INSTALL_GUIDE,
+    count_tools,
+    make_document,
+    name_values,
+    print_change,
+    warn_of_absence,
+    warn_of_values,
+)
+from .output import dim, print_error, print_json, print_line, print_text
 
 if TYPE_CHECKING:
     from ..config import ServerConfig
-    from ..host_configs.hosts import HostApp
-    from ..host_configs.install import Plan
+    from ..host_configs.hosts import HostApp, Machine
+
+
+HOST_IDS = (
+    "claude-desktop, claude-code, cursor, vscode, codex, windsurf, zed, gemini-cli, goose, "
+    "lm-studio, cline, copilot-cli, kiro or opencode"
+)
+LINK_HOST_IDS = "cursor, vscode, goose or lm-studio"
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def add_install_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("host", metavar="HOST", help="the host; `dovetail hosts` lists them")
+    parser.add_argument("host", metavar="HOST", help=f"the host: {HOST_IDS}")
     parser.add_argument(
         "source",
         metavar="SERVER",
@@ -29,9 +48,14 @@ def add_install_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--gateway",
         metavar="FILE",
-        help="add one entry that serves all servers of an mcp.json file",
+        help="add one entry, named `gateway`, that serves all servers of an mcp.json file",
     )
-    parser.add_argument("--name", metavar="NAME", help="the name of the server in the host")
+    parser.add_argument(
+        "--name",
+        metavar="NAME",
+        help="the name of the server in the host (default: that of the file, its folder, the "
+        "package or the site)",
+    )
     add_scope_argument(parser)
     parser.add_argument(
         "--env",
@@ -46,13 +70,26 @@ def add_install_arguments(parser: ArgumentParser) -> None:
     only.add_argument(
         "--dry-run", action="store_true", help="print what would change, and change nothing"
     )
-    only.add_argument("--print", action="store_true", help="print the entry, to paste it yourself")
     only.add_argument(
-        "--link", action="store_true", help="print a link that adds the server with one click"
+        "--print",
+        action="store_true",
+        help="print the entry, to paste it yourself; it contains the values of --env",
+    )
+    only.add_argument(
+        "--link",
+        action="store_true",
+        help=f"print a link that adds the server with one click ({LINK_HOST_IDS})",
+    )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="replace an entry with the same name, even if `dovetail install` did not write it, or "
+        "if it changed since",
     )
     parser.add_argument(
         "--no-check", action="store_true", help="do not start the server before it is added"
     )
+    parser.epilog = f"{parser.epilog or ''}\n\nguide: {INSTALL_GUIDE}"
 
 
 def add_scope_argument(parser: ArgumentParser) -> None:
@@ -61,19 +98,26 @@ def add_scope_argument(parser: ArgumentParser) -> None:
         "--scope",
         choices=("user", "project", "local"),
         default="user",
-        help="the file for all your work, that of the project in this folder, or your own settings "
-        "for this project, which Claude Code has (default: user)",
+        help="user: your own file, for all your work; project: the file of the project in this "
+        "folder, which you can commit; local: your own settings for this project, which only "
+        "Claude Code has (default: user)",
     )
 
 
 def install(options: Namespace) -> None:
     """Add the server, or print what would be added."""
-    from ..host_configs.hosts import find_host
+    from ..host_configs.hosts import find_host, match_host
     from ..host_configs.server_command import default_name
 
+    if match_host(options.host) is None and match_host(options.source or "") is not None:
+        raise ConfigError(
+            f"The host comes first: dovetail install {options.source} {shlex.quote(options.host)}"
+        )
     host = find_host(options.host)
-    if (options.source is None) == (options.gateway is None):
+    if options.source is None and options.gateway is None:
         raise ConfigError("Name a server (a file, a URL or a command), or --gateway FILE")
+    if options.source is not None and options.gateway is not None:
+        raise ConfigError("Name a server or --gateway FILE, not both")
     name = options.name or ("gateway" if options.gateway else default_name(options.source))
     if options.link:
         _print_link(host, name, options)
@@ -91,90 +135,46 @@ def _install(host: "HostApp", name: str, server: "ServerConfig", options: Namesp
     from ..host_configs.running import is_running
     from .install_check import check_server
 
+    machine = Machine.current()
     plan = plan_install(
         host,
         name,
         server,
-        machine=Machine.current(),
+        machine=machine,
         scope=options.scope,
         is_running=is_running(host),
+        force=options.force,
     )
+    is_absent = options.scope != "project" and not _is_found(host, machine)
     is_done = plan.is_needed and not options.dry_run
     if is_done and plan.must_close is not None:
         raise ConfigError(plan.must_close)
     is_checked = plan.is_needed and not options.no_check
-    tools = check_server(server, host, source=options.source) if is_checked else None
+    tools = check_server(server, host, name=name, source=options.source) if is_checked else None
     if plan.is_needed:
-        _warn_of_values(plan, server, options)
+        warn_of_values(plan, server, options)
     if is_done:
         apply(plan)
+    if is_absent:
+        warn_of_absence(host)
     if options.json:
-        print_json(_document(plan, tools, options))
+        print_json(make_document(plan, tools, options))
         return
-    _print_change(plan, options)
+    print_change(plan, options)
     if tools is not None:
-        print_line(dim(f"The server starts and has {_count(tools)}."))
-    if is_done:
-        print_line(host.after.format(title=host.title))
+        print_line(dim(f"The server starts and has {count_tools(tools)}."))
+    if server.env_vars and not host.shape.inputs:
+        names = join_names(server.env_vars)
+        print_line(dim(f"{host.title} must have {names} in its own environment."))
+    if not options.dry_run:
+        in_project = host.in_project if options.scope == "project" else ""
+        print_line(f"{host.after} {in_project}".strip().format(title=host.title))
 
 
-def _warn_of_values(plan: "Plan", server: "ServerConfig", options: Namespace) -> None:
-    if not server.env:
-        return
-    names = ", ".join(server.env)
-    shared = " Others see it if you share the project." if options.scope == "project" else ""
-    print_error(f"{plan.file} will contain the value of {names}.{shared}")
-
-
-def _print_change(plan: "Plan", options: Namespace) -> None:
-    if not plan.is_needed:
-        print_line(f"{plan.file} already has ", bold(plan.name), ". Nothing changed.")
-        return
-    verb = "replaced in" if plan.old is not None else "added to"
-    print_plan(plan, f"would be {verb}" if options.dry_run else f"was {verb}", options)
-
-
-def print_plan(plan: "Plan", what: str, options: Namespace) -> None:
-    """Print what changes, or would change.
-
-    Args:
-        plan: The plan.
-        what: What happens to the entry, such as "was added to".
-        options: The options of the command.
-    """
-    print_line(bold(plan.name), f" {what} {plan.host.title}: {plan.file}")
-    print_text(plan.difference + "\n")
-    for one in plan.inputs:
-        print_line(dim(f"{plan.host.title} asks for {one['description']} when it starts it."))
-    if plan.deletes_file:
-        doing = "would be deleted" if options.dry_run else "was deleted"
-        print_line(dim(f"The file {doing}, because nothing else is in it."))
-    if plan.must_close is not None:
-        print_line(dim(plan.must_close))
-    if plan.commands is not None:
-        doing = "would be run" if options.dry_run else "was run"
-        shown = shlex.join(plan.commands.steps[-1][:3])
-        print_line(dim(f"`{shown} …` {doing}, because the host is running."))
-
-
-def _document(plan: "Plan", tools: list[str] | None, options: Namespace) -> dict[str, object]:
-    from ..host_configs.hiding import hide_values
-
-    return {
-        "host": plan.host.id,
-        "file": str(plan.file),
-        "name": plan.name,
-        "entry": None if plan.entry is None else hide_values(plan.entry),
-        "changed": plan.is_needed and not options.dry_run,
-        "tools": tools,
-    }
-
-
-def _count(tools: list[str]) -> str:
-    if not tools:
-        return "no tools"
-    names = ", ".join(tools[:5]) + (", …" if len(tools) > 5 else "")
-    return f"{len(tools)} tool{'s' if len(tools) > 1 else ''}: {names}"
+def _is_found(host: "HostApp", machine: "Machine") -> bool:
+    """Whether there are signs of the host on this machine: a file, a folder or its command."""
+    is_command = host.command is not None and shutil.which(host.command) is not None
+    return is_command or host.is_installed(machine)
 
 
 # the entry
@@ -189,7 +189,7 @@ def _make_server(host: "HostApp", options: Namespace) -> "ServerConfig":
     if options.gateway:
         server = gateway_command(Path(options.gateway))
     else:
-        server = parse_source(options.source, host)
+        server = parse_source(options.source, host, is_shared=options.scope == "project")
     if options.env and server.url is not None:
         raise ConfigError("--env applies to servers that the host starts, but this is a URL")
     for name, value in options.env:
@@ -205,17 +205,28 @@ def _ask_for(name: str, host: "HostApp") -> str:
     from getpass import getpass
 
     print_error(
-        f"{host.title} cannot name a variable, so its file will contain the value of {name}."
+        f"{host.title} does not support references to variables, so its file will contain the "
+        f"value of {name}."
     )
     if not sys.stdin.isatty():
         raise ConfigError(f"There is no terminal to ask for {name}. Use --env {name}=VALUE.")
-    return getpass(f"{name}: ")
+    try:
+        value = getpass(f"{name}: ")
+    except EOFError:
+        value = ""
+    if not value:
+        raise ConfigError(f"No value for {name}, so nothing was written.")
+    return value
 
 
 def _parse_variable(text: str) -> tuple[str, str | None]:
     name, equals, value = text.partition("=")
     if not name:
         raise ArgumentTypeError(f"{text!r} has no name; write KEY=VALUE or KEY")
+    if not _VARIABLE.fullmatch(name):
+        raise ArgumentTypeError(
+            f"{name!r} is not the name of a variable; use letters, digits and _"
+        )
     return name, value if equals else None
 
 
@@ -232,7 +243,7 @@ def _print_entry(host: "HostApp", name: str, server: "ServerConfig", options: Na
     machine = Machine.current()
     print_error(f"For {host.title}: {host.file(machine, options.scope)}")
     if server.env:
-        print_error(f"This contains the value of {', '.join(server.env)}.")
+        print_error(f"This contains {name_values(server)}.")
     inputs = make_inputs(name, server.env_vars) if host.shape.inputs else ()
     print_text(render_entry(host, host.key_path(machine, options.scope, name), entry, inputs))
 
@@ -245,7 +256,7 @@ def _print_link(host: "HostApp", name: str, options: Namespace) -> None:
     if options.gateway:
         raise ConfigError("A link would contain a path of this machine, so --gateway has none")
     if options.env:
-        raise ConfigError("A link holds no variables, so --env cannot be used with --link")
+        raise ConfigError("A link contains no variables, so --env cannot be used with --link")
     is_url = URL.fullmatch(options.source) is not None
     link = make_link(
         host,

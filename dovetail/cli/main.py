@@ -208,7 +208,7 @@ VERBS: dict[str, Verb] = {
     "hosts": Verb(
         HOSTS, "", "Show the hosts on this machine, their servers, and what is broken",
         hosts.add_hosts_arguments, hosts.hosts,
-        ("dovetail hosts ", "dovetail hosts --export mcp.json"),
+        ("dovetail hosts", "dovetail hosts --export mcp.json"),
     ),
     "login": Verb(
         LOG_IN, "TARGET", "Log in to a server", login.add_login_arguments, login.log_in,
@@ -319,7 +319,7 @@ def _parse(arguments: Sequence[str]) -> Namespace:
     for name, verb in VERBS.items():
         subparser = verbs.add_parser(
             name,
-            usage=f"dovetail {name} {verb.usage} [OPTIONS]",
+            usage=" ".join(filter(None, ("dovetail", name, verb.usage, "[OPTIONS]"))),
             description=f"{verb.help}.",
             epilog="\n  ".join(("examples:", *verb.examples)),
             formatter_class=RawDescriptionHelpFormatter,
@@ -357,8 +357,16 @@ def _use_late_arguments(options: Namespace, rest: list[str], verb: ArgumentParse
     if rest:
         typos = (word for word in rest if word.startswith("--"))
         close = closest_name(next(typos, ""), verb._option_string_actions, cutoff=0.75)
-        suggestion = f"; did you mean {close}?" if close else ""
+        suggestion = f"; did you mean {close}?" if close else _suggest_quotes(options, rest)
         verb.error(f"unrecognized arguments: {' '.join(rest)}{suggestion}")
+
+
+def _suggest_quotes(options: Namespace, rest: list[str]) -> str:
+    """Suggest quotes for a command, unless it is a file or a URL."""
+    first = getattr(options, "source", None) or getattr(options, "target", None) or ""
+    if not first or "." in first or "/" in first:
+        return ""
+    return f'; if this is a command, put it in quotes: "{first} {" ".join(rest)}"'
 
 
 def _suggest_verb(word: str) -> str:

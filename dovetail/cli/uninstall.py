@@ -2,7 +2,8 @@
 
 from argparse import ArgumentParser, Namespace
 
-from .install import add_scope_argument, print_plan
+from .install import add_scope_argument
+from .install_output import print_plan
 from .output import print_json
 
 
@@ -38,7 +39,14 @@ def uninstall(options: Namespace) -> None:
     if not options.dry_run:
         apply(plan)
     if options.json:
-        changed = not options.dry_run
-        print_json({"host": host.id, "file": str(plan.file), "name": plan.name, "changed": changed})
+        print_json(
+            {
+                "host": host.id,
+                "file": str(plan.file),
+                "name": plan.name,
+                "changed": not options.dry_run,
+                "would_change": True,
+            }
+        )
         return
     print_plan(plan, f"{'would be' if options.dry_run else 'was'} removed from", options)

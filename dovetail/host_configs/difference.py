@@ -1,7 +1,8 @@
 """Show what changes in a file of a host.
 
-The lines are made from the entry alone, with its secrets hidden: what the entry adds to the rest of
-the file. Text of the file is never shown, because a neighbour on the same line may hold secrets.
+The lines are made from the entry and its inputs alone, with their secrets hidden: what these add to
+the rest of the file. Text of the file is never shown, because a neighbour on the same line may hold
+secrets.
 """
 
 from collections.abc import Iterator
@@ -9,10 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .edit import Format, remove_entry, set_entry
+from .edit import Format, parse, remove_entry, set_entry
 from .entries import FileChange
-from .hiding import hide_all, hide_values
-from .records import digest_entry, read_records
+from .hiding import HIDDEN, hide_all, hide_values
+from .inputs import INPUT_FIELDS, KEY, add_inputs, remove_inputs
+from .records import find_objection, read_records
 from .splice import EditError, KeyPath
 
 
@@ -36,35 +38,58 @@ def describe_change(
     """
     if not change.is_changed:
         return ""
-    rest = change.new or "" if entry is None else _without(change.old or "", format, path)
+    before, after = _list_inputs(change.old, format), _list_inputs(change.new, format)
+    gone, new = _shown(before, after), _shown(after, before)
+    rest = change.new or "" if entry is None else _without(change.old or "", format, path, gone)
     lines = []
     if isinstance(old, dict):
-        hide = hide_values if _is_own(file, path, old) else hide_all
-        lines += [f"-{line}" for line in _added_lines(rest, format, path, hide(old))]
+        is_own = find_objection(path, old, read_records().find(file)) is None
+        hide = hide_values if is_own else hide_all
+        lines += [f"-{line}" for line in _added_lines(rest, format, path, hide(old), gone)]
     if entry is not None:
-        lines += [f"+{line}" for line in _added_lines(rest, format, path, hide_values(entry))]
+        shown = hide_values(entry)
+        lines += [f"+{line}" for line in _added_lines(rest, format, path, shown, new)]
     return "\n".join(lines)
 
 
-def _without(text: str, format: Format, path: KeyPath) -> str:
+def _without(text: str, format: Format, path: KeyPath, inputs: list[dict[str, Any]]) -> str:
     with suppress(EditError):  # the entry cannot be removed alone, but it can be replaced
-        return remove_entry(text, format, path).text
+        text = remove_entry(text, format, path).text
+    with suppress(EditError):
+        for edit in remove_inputs(text, [one["id"] for one in inputs]):
+            text = edit.text
     return text
 
 
-def _added_lines(text: str, format: Format, path: KeyPath, entry: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines that an entry adds to a text."""
+def _list_inputs(text: str | None, format: Format) -> list[Any]:
+    value = parse(text or "", format) if text else None
+    found = value.get(KEY) if isinstance(value, dict) else None
+    return found if isinstance(found, list) else []
+
+
+def _shown(inputs: list[Any], others: list[Any]) -> list[dict[str, Any]]:
+    """Return the inputs that are not among the others, without fields that `install` never
+    writes."""
+    return [
+        {key: value if key in INPUT_FIELDS else HIDDEN for key, value in one.items()}
+        for one in inputs
+        if one not in others and isinstance(one, dict) and "id" in one
+    ]
+
+
+def _added_lines(
+    text: str,
+    format: Format,
+    path: KeyPath,
+    entry: dict[str, Any],
+    inputs: list[dict[str, Any]],
+) -> Iterator[str]:
+    """Yield the lines that an entry and its inputs add to a text."""
     try:
         edit = set_entry(text, format, path, entry)
     except EditError:
         edit = set_entry("", format, path, entry)
-    for splice in edit.splices:
+    edits = [edit, *(add_inputs(edit.text, inputs) if inputs else ())]
+    for splice in (splice for edit in edits for splice in edit.splices):
         lines = splice.text.lstrip(",").splitlines()
         yield from (line for line in lines if line.strip())
-
-
-def _is_own(file: Path, path: KeyPath, entry: Any) -> bool:
-    """Return whether `install` wrote an entry, and nobody changed it since."""
-    record = read_records().find(file)
-    known = record.find(path) if record else None
-    return known is not None and known.digest == digest_entry(entry)

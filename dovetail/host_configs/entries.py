@@ -9,24 +9,33 @@ time do not lose an entry. The record is written before the file. If the program
 between, the file is as it was, and a later `uninstall` of another entry removes only that entry.
 """
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .edit import Format, set_entry
-from .files import hold_lock, read_text, remove, replace
+from ..errors import ConfigError
+from ..text import quote
+from .edit import Format, find_entry, parse, set_entry
+from .files import hold_lock, list_missing_folders, read_text, remove, replace
 from .inputs import add_inputs, list_ids, remove_inputs
 from .records import (
     EntryRecord,
     InstallRecords,
     Removal,
     digest_entry,
+    find_objection,
     plan_removal,
     read_records,
     record_install,
     write_records,
 )
 from .splice import Edit, KeyPath
+
+
+class EntryExists(ConfigError):
+    """The file already has an entry with this name, which `install` did not write."""
 
 
 class FileChange(NamedTuple):
@@ -48,6 +57,7 @@ def plan_install(
     entry: dict[str, Any],
     *,
     inputs: Sequence[dict[str, Any]] = (),
+    force: bool = False,
 ) -> FileChange:
     """Return what `install_entry` would change.
 
@@ -57,14 +67,18 @@ def plan_install(
         path: The keys that lead to the entry, of which the last one is its name.
         entry: The entry, made of JSON values.
         inputs: The inputs that the entry names.
+        force: Whether to replace an entry that `install` did not write, or that was changed since.
 
     Raises:
         ConfigError: The file cannot be read.
+        EntryExists: An entry has this name, and `force` is needed to replace it.
         EditError: The text is not valid, or the entry cannot be added without changing more.
     """
-    old = read_text(file)
-    known = _find_record(read_records(), file, path)
+    old, records = read_text(file), read_records()
+    known = _find_record(records, file, path)
     edits = _edit(old or "", format, path, entry, inputs, known)
+    if not force:
+        _require_replaceable(file, old or "", format, path, entry, records)
     return FileChange(old, edits[-1].text if edits else old)
 
 
@@ -76,6 +90,7 @@ def install_entry(
     *,
     host: str,
     inputs: Sequence[dict[str, Any]] = (),
+    force: bool = False,
     inside: Path | None = None,
 ) -> FileChange:
     """Add an entry to a file, or replace the one that has its name. If an equal entry exists,
@@ -88,10 +103,12 @@ def install_entry(
         entry: The entry, made of JSON values.
         host: The id of the host, for the record.
         inputs: The inputs that the entry names. Those that exist are kept.
+        force: Whether to replace an entry that `install` did not write, or that was changed since.
         inside: A folder that a symbolic link must not lead out of.
 
     Raises:
         ConfigError: The file or the record cannot be read or written. Nothing was changed.
+        EntryExists: An entry has this name, and `force` is needed to replace it.
         EditError: The text is not valid, or the entry cannot be added without changing more.
     """
     with hold_lock():
@@ -100,9 +117,12 @@ def install_entry(
         edits = _edit(old or "", format, path, entry, inputs, known)
         if not edits:
             return FileChange(old, old)
+        if not force:
+            _require_replaceable(file, old or "", format, path, entry, records)
         own = _find_own_inputs(old or "", inputs, known)
         written = EntryRecord(host, path, digest_entry(entry), own)
-        record = record_install(records.find(file), old, edits, format, written)
+        folders = tuple(map(str, list_missing_folders(file)))
+        record = record_install(records.find(file), old, edits, format, written, folders)
         change = FileChange(old, edits[-1].text)
         _write(file, change, records, records.with_file(file, record), inside)
     return change
@@ -131,7 +151,8 @@ def uninstall_entry(
     """Remove an entry from a file. If there is no such entry, nothing is written.
 
     If the entry is the last one that `install` wrote, and no other program changed the file, the
-    file becomes what it was before the first one. A file that `install` created is deleted then.
+    file becomes what it was before the first one. A file that `install` created is deleted then,
+    and so are the folders that it created for the file, if they are empty.
 
     Args:
         file: The file of the host.
@@ -153,9 +174,18 @@ def uninstall_entry(
         after = records.with_file(file, removal.record)
         if change.is_changed:
             _write(file, change, records, after, inside)
+            if change.new is None and (known := records.find(file)) is not None:
+                _remove_folders(known.folders)
         elif after != records:
             write_records(after)
     return change
+
+
+def _remove_folders(folders: Sequence[str]) -> None:
+    """Remove the folders that were created for a file, unless something else is in them."""
+    with suppress(OSError):
+        for one in folders:
+            os.rmdir(one)
 
 
 def _edit(
@@ -176,6 +206,25 @@ def _edit(
     if inputs:
         edits += add_inputs(edits[-1].text, inputs)
     return edits if any(edit.is_changed for edit in edits) else []
+
+
+def _require_replaceable(
+    file: Path,
+    text: str,
+    format: Format,
+    path: KeyPath,
+    entry: dict[str, Any],
+    records: InstallRecords,
+) -> None:
+    """Refuse to replace an entry of another program, or one that somebody edited."""
+    old = find_entry(parse(text, format), path, entry)
+    if old == entry:
+        return
+    if objection := find_objection(path, old, records.find(file)):
+        raise EntryExists(
+            f"{file} already has a server {quote(path[-1])}, which {objection}. Use --name for a "
+            "second entry, or --force to replace it."
+        )
 
 
 def _find_own_inputs(

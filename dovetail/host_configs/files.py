@@ -77,7 +77,7 @@ def replace(path: Path, old: str | None, new: str, *, inside: Path | None = None
     _require_unchanged(path, old)
     with _explained(path):
         if old is None:
-            _make_folders(target.parent, is_private=inside is None)
+            _make_folders(target, is_private=inside is None)
             write_file(target, new.encode(), None, is_private=inside is None)
             return
         found = target.stat()
@@ -221,13 +221,22 @@ def _explained(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _make_folders(folder: Path, *, is_private: bool) -> None:
-    """Create a folder and its parents, for the owner only or as the umask says."""
-    missing = []
+def list_missing_folders(path: Path) -> list[Path]:
+    """Return the folders that have to be created for a file, the innermost first.
+
+    Args:
+        path: The file, or a symbolic link to it.
+    """
+    missing, folder = [], Path(os.path.realpath(path)).parent
     while not folder.is_dir():
         missing.append(folder)
         folder = folder.parent
-    for each in reversed(missing):
+    return missing
+
+
+def _make_folders(path: Path, *, is_private: bool) -> None:
+    """Create the folders of a file, for the owner only or as the umask says."""
+    for each in reversed(list_missing_folders(path)):
         each.mkdir(mode=0o700 if is_private else 0o777, exist_ok=True)
 
 

@@ -50,8 +50,8 @@ def _references(server: ServerConfig, host: HostApp, name: str) -> dict[str, str
         return {}
     if host.shape.reference is None:
         raise ConfigError(
-            f"{host.title} cannot name an environment variable, so its file has to hold the value "
-            f"of {', '.join(server.env_vars)}"
+            f"{host.title} does not support references to variables, so its file has to contain "
+            f"the value of {', '.join(server.env_vars)}"
         )
     return {one: host.shape.reference.format(one, name=name) for one in server.env_vars}
 

@@ -1,131 +1,23 @@
-"""The hosts that `dovetail install` knows: where their files are, and what an entry looks like.
-
-To support another host, add a row to `HOSTS`. The files are a pure function of the system, the
-environment and the home folder (`Machine`), so the paths of each system are tested everywhere.
-"""
-
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Literal
-
-from msgspec import Struct
+"""The hosts that `dovetail install` knows. To support another host, add a row to `HOSTS`."""
 
 from ..errors import ConfigError
 from ..text import closest_name
+from .host_app import EntryShape, Format, HostApp, Scope
 from .machine import Machine
 
-__all__ = ["HOSTS", "EntryShape", "Format", "HostApp", "Machine", "Scope", "find_host"]
-
-Format = Literal["json", "toml", "yaml"]
-Scope = Literal["user", "project", "local"]
-"""The user's file; the file of a project; or the part of the user's file for one project."""
-
-
-class EntryShape(Struct, frozen=True, kw_only=True):
-    """What a host calls the fields of an entry. `{name}` in a constant is the server's name."""
-
-    command: str = "command"
-    args: str | None = "args"
-    """None if the command is a list that includes its arguments."""
-    env: str = "env"
-    url: str | None = "url"
-    """None if the host starts commands only."""
-    headers: str = "headers"
-    with_command: Mapping[str, Any] = {}
-    """Fields that every entry with a command has."""
-    with_url: Mapping[str, Any] = {}
-    """Fields that every entry with a URL has."""
-    in_user_file: Mapping[str, Any] = {}
-    """Fields that every entry of the user's file has."""
-    reference: str | None = None
-    """How a value names an environment variable, such as `${{{}}}`. `{name}` is the server's name.
-    None if the host cannot."""
-    inputs: bool = False
-    """Whether a reference names an element of the list `inputs`, which asks for the value."""
-    names: str | None = None
-    """The field that lists the names of variables to pass on, if the host has one."""
-
-
-class HostApp(Struct, frozen=True, kw_only=True):
-    """A host: an application that uses MCP servers."""
-
-    id: str
-    """Its name on the command line."""
-    title: str
-    user: tuple[str, ...]
-    """Where the user's file may be: the first that exists, or the first."""
-    windows: tuple[str, ...] = ()
-    """The same on Windows, if it differs."""
-    project: tuple[str, ...] = ()
-    """Where the file of a project may be."""
-    local: tuple[str, ...] = ()
-    """The keys in the user's file that lead to the settings of one project, if the host has those.
-    `{project}` is the folder of the project."""
-    format: Format = "json"
-    key: str = "mcpServers"
-    shape: EntryShape = EntryShape()
-    command: str | None = None
-    """Its own command, which can add a server."""
-    own_types: tuple[str, ...] = ()
-    """The values of `type` in entries for parts of the host itself, which are not servers."""
-    processes: tuple[str, ...] = ()
-    """The names of its processes, to see whether it runs."""
-    after: str = ""
-    """What the user has to do before the host shows the server."""
-
-    def candidates(self, machine: Machine, scope: Scope = "user") -> list[Path]:
-        """Return the files that the host may use, the preferred one first.
-
-        Raises:
-            ConfigError: The host does not have this scope.
-        """
-        if scope == "local" and not self.local:
-            raise ConfigError(f"{self.title} has no local scope. Use --scope user.")
-        if scope == "project":
-            if not self.project:
-                raise ConfigError(f"{self.title} has no file for projects. Use --scope user.")
-            return [machine.project / path for path in self.project]
-        templates = (self.windows if machine.system == "win32" else ()) or self.user
-        folders = machine.folders()
-        found: list[Path] = []
-        for template in templates:
-            path = Path(template.format(**folders))
-            found += _expand(path) if "*" in template else [path]
-        return found
-
-    def file(self, machine: Machine, scope: Scope = "user") -> Path:
-        """Return the file that the host uses: the first that exists, or the preferred one."""
-        candidates = self.candidates(machine, scope)
-        return next((path for path in candidates if path.exists()), candidates[0])
-
-    def key_path(self, machine: Machine, scope: Scope, name: str) -> tuple[str, ...]:
-        """Return the keys that lead to an entry, of which the last one is its name.
-
-        Args:
-            machine: Where the files are.
-            scope: The file that is meant.
-            name: The name of the entry.
-        """
-        keys = self.local if scope == "local" else ()
-        project = str(machine.project)
-        return (*(project if key == "{project}" else key for key in keys), self.key, name)
-
-    def is_installed(self, machine: Machine) -> bool:
-        """Whether there are signs of the host on this machine: its file, or the folder of it."""
-        return any(
-            path.exists() or (path.parent != machine.home and path.parent.is_dir())
-            for path in self.candidates(machine)
-        )
-
-
-def _expand(pattern: Path) -> list[Path]:
-    """Return the paths whose folder with a wildcard exists. The file itself may be missing."""
-    at = next(number for number, part in enumerate(pattern.parts) if "*" in part)
-    base, rest = Path(*pattern.parts[:at]), pattern.parts[at + 1 :]
-    return [Path(one, *rest) for one in sorted(base.glob(pattern.parts[at])) if one.is_dir()]
-
+__all__ = [
+    "HOSTS",
+    "EntryShape",
+    "Format",
+    "HostApp",
+    "Machine",
+    "Scope",
+    "find_host",
+    "match_host",
+]
 
 _RESTART = "Quit {title} completely, and open it again."
+_TRUST = "{title} reads the file of a project only if you trust the folder."
 _CLINE = "globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"
 _GOOSE = {"name": "{name}", "description": "{name}", "enabled": True, "timeout": 300}
 
@@ -152,6 +44,7 @@ HOSTS = (
         command="claude",
         processes=("claude", "claude.exe"),
         after="Start a new session of Claude Code. `/mcp` lists the server.",
+        in_project="{title} will ask for your approval when it starts in this folder.",
     ),
     HostApp(
         id="cursor",
@@ -190,6 +83,7 @@ HOSTS = (
         command="codex",
         processes=("codex", "codex.exe"),
         after="Start a new session of Codex. `/mcp` lists the server.",
+        in_project=_TRUST,
     ),
     HostApp(
         id="windsurf",
@@ -218,6 +112,7 @@ HOSTS = (
         shape=EntryShape(url="httpUrl", reference="${{{}}}"),
         processes=("gemini",),
         after="Start a new session of Gemini CLI. `/mcp` lists the server.",
+        in_project=_TRUST,
     ),
     HostApp(
         id="goose",
@@ -243,7 +138,7 @@ HOSTS = (
         title="LM Studio",
         user=("{home}/.lmstudio/mcp.json", "{home}/.cache/lm-studio/mcp.json"),
         processes=("LM Studio", "lm-studio", "LM Studio.exe"),
-        after="LM Studio lists the server under Integrations. Switch it on there.",
+        after="Open the Program tab of LM Studio, which lists the server. Switch it on there.",
     ),
     HostApp(
         id="cline",
@@ -266,6 +161,7 @@ HOSTS = (
         ),
         processes=("copilot",),
         after="Start a new session of Copilot CLI. `/mcp show` lists the server.",
+        in_project=_TRUST,
     ),
     HostApp(
         id="kiro",
@@ -301,16 +197,26 @@ HOSTS = (
 _BY_ID = {host.id: host for host in HOSTS}
 
 
+def _plain(name: str) -> str:
+    return "".join(filter(str.isalnum, name.lower()))
+
+
+def match_host(name: str) -> HostApp | None:
+    """Return the host with a name, or None; capitals, spaces and hyphens do not matter."""
+    plain = _plain(name)
+    return next((one for one in HOSTS if plain in (_plain(one.id), _plain(one.title))), None)
+
+
 def find_host(name: str) -> HostApp:
     """Return the host with a name; capitals, spaces and hyphens do not matter.
 
     Raises:
         ConfigError: There is no such host.
     """
-    plain = "".join(character for character in name.lower() if character.isalnum())
-    for host in HOSTS:
-        if plain in ("".join(filter(str.isalnum, one.lower())) for one in (host.id, host.title)):
-            return host
-    guess = closest_name(name, _BY_ID)
+    if (host := match_host(name)) is not None:
+        return host
+    plain = _plain(name)
+    guesses = [one for one in _BY_ID if plain and _plain(one).startswith(plain)]
+    guess = " or ".join(guesses) or closest_name(name, _BY_ID)
     meant = f" Did you mean {guess}?" if guess else ""
     raise ConfigError(f"There is no host {name!r}.{meant} Hosts: {', '.join(_BY_ID)}.")

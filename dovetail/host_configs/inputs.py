@@ -12,6 +12,8 @@ from .edit import Edit, EditError, remove_entry
 from .splice import Splice, apply
 
 KEY = "inputs"
+INPUT_FIELDS = ("type", "id", "description", "password")
+"""The fields of an input that `install` adds."""
 _BOM = "\ufeff"
 
 
@@ -26,7 +28,7 @@ def make_inputs(name: str, variables: Sequence[str]) -> tuple[dict[str, Any], ..
         {
             "type": "promptString",
             "id": f"{name}-{variable}",
-            "description": f"{variable} of {name}",
+            "description": f"{variable} for {name}",
             "password": True,
         }
         for variable in variables

@@ -9,16 +9,17 @@ from msgspec import Struct
 
 from ..config import ServerConfig
 from ..errors import ConfigError
-from ..text import quote
 from . import entries, host_commands
 from .difference import describe_change
 from .edit import find_entry, parse, set_entry
+from .files import find_backup
 from .hiding import hide_values
 from .host_commands import HostCommands
 from .host_entry import to_entry
 from .hosts import HostApp, Machine, Scope
 from .inputs import add_inputs, make_inputs
 from .splice import EditError, KeyPath
+from .survey import describe_missing
 from .verified_commands import choose_way, run_commands
 
 
@@ -56,6 +57,11 @@ class Plan(Struct, frozen=True, kw_only=True):
         """The name of the entry."""
         return self.path[-1]
 
+    @property
+    def backup(self) -> Path:
+        """Where the file is kept as it was before the first change, if it existed then."""
+        return find_backup(self.file, self.inside)
+
 
 def plan_install(
     host: HostApp,
@@ -65,6 +71,7 @@ def plan_install(
     machine: Machine,
     scope: Scope = "user",
     is_running: bool = False,
+    force: bool = False,
 ) -> Plan:
     """Return what has to change so that a host has a server.
 
@@ -75,16 +82,20 @@ def plan_install(
         machine: Where the files are.
         scope: The file of the user or of the project, or the user's settings for the project.
         is_running: Whether the host runs, so that its own command should make the change.
+        force: Whether to replace an entry that `install` did not write, or that changed since.
 
     Raises:
         ConfigError: The file cannot be read, or this entry cannot be changed alone. A note on the
             error has the entry.
+        EntryExists: An entry has this name, and needs `force`.
     """
     entry = to_entry(server, host, name, scope=scope)
     inputs = make_inputs(name, server.env_vars) if host.shape.inputs else ()
     file, path = host.file(machine, scope), host.key_path(machine, scope, name)
     try:
-        change = entries.plan_install(file, host.format, path, entry, inputs=inputs)
+        change = entries.plan_install(file, host.format, path, entry, inputs=inputs, force=force)
+    except entries.EntryExists:
+        raise
     except ConfigError as error:
         raise _with_paste(_name_file(error, file), host, path, entry, inputs) from None
     old = find_entry(parse(change.old or "", host.format), path)
@@ -108,6 +119,7 @@ def plan_install(
         must_close=must_close,
         folder=machine.project,
         inside=machine.project if scope == "project" else None,
+        force=force,
     )
 
 
@@ -139,9 +151,7 @@ def plan_uninstall(
     except EditError as error:
         raise _name_file(error, file) from None
     if not change.is_changed:
-        raise ConfigError(
-            f"{file} has no server {quote(name)}. `dovetail hosts` lists the servers."
-        )
+        raise ConfigError(describe_missing(host, name, machine, scope))
     old = find_entry(parse(change.old or "", host.format), path)
     commands, must_close = choose_way(
         host,
@@ -191,8 +201,11 @@ def apply(plan: Plan) -> None:
                 plan.entry,
                 host=host.id,
                 inputs=plan.inputs,
+                force=plan.force,
                 inside=plan.inside,
             )
+        except entries.EntryExists:
+            raise
         except ConfigError as error:
             error = _name_file(error, file)
             raise _with_paste(error, host, plan.path, plan.entry, plan.inputs) from None
@@ -236,7 +249,12 @@ def _with_paste(
     """Add the entry to an error as a note, so that the user can add it by hand."""
     hidden = hide_values(entry)
     more = "" if hidden == entry else " Values are hidden here; `--print` shows them."
+    advice = "To add the entry by hand, paste this."
+    if isinstance(error, EditError):
+        advice = (
+            "Correct the file, and run this command again. Or add the entry by hand: paste this."
+        )
     with suppress(EditError):  # an entry that no text can hold
         text = render_entry(host, path, hidden, inputs).rstrip()
-        error.add_note(f"Nothing was written. To add the entry by hand, paste this.{more}\n{text}")
+        error.add_note(f"Nothing was written. {advice}{more}\n{text}")
     return error

@@ -1,6 +1,6 @@
 """Links that add a server to a host with one click, and buttons for a README.
 
-A link holds a URL or a published package, never a path of this machine, and no values of
+A link contains a URL or a published package, never a path of this machine, and no values of
 environment variables or headers. Pages such as READMEs show only links to web sites, so the button
 goes to the host's own page that opens the link.
 """
@@ -55,7 +55,7 @@ def make_link(
         command: The command that starts a published package, such as `["uvx", "weather"]`.
 
     Raises:
-        ConfigError: The host has no links, or this one would hold a path or a secret.
+        ConfigError: The host has no links, or this one would contain a path or a secret.
     """
     form = _FORMS.get(host.id)
     if form is None:
@@ -69,7 +69,7 @@ def make_link(
 
 
 def _refuse_private(url: str | None, words: list[str]) -> None:
-    """Refuse a link that would hold a path of this machine, or a secret."""
+    """Refuse a link that would contain a path of this machine, or a secret."""
     if url is not None and mask_url(url) != url:
         raise ConfigError(
             "A link must not contain a secret, but the URL has one: a user, a password or a key. "
@@ -147,3 +147,5 @@ _FORMS = {
         "lmstudio://add_mcp?", "https://lmstudio.ai/install-mcp?", _base64_query
     ),
 }
+LINK_HOSTS = tuple(_FORMS)
+"""The ids of the hosts that have links."""

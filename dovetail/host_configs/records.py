@@ -50,6 +50,8 @@ class FileRecord(msgspec.Struct, frozen=True):
     inserted: tuple[Span, ...]
     """The parts of the text that Dovetail wrote."""
     entries: tuple[EntryRecord, ...]
+    folders: tuple[str, ...] = ()
+    """The folders that were created for the file, the innermost first."""
 
     def find(self, path: KeyPath) -> EntryRecord | None:
         """Return the record of an entry.
@@ -165,6 +167,7 @@ def record_install(
     edits: Sequence[Edit],
     format: Format,
     entry: EntryRecord,
+    folders: tuple[str, ...] = (),
 ) -> FileRecord:
     """Return the record of a file after an entry was written.
 
@@ -174,6 +177,7 @@ def record_install(
         edits: The edits of the text, one after the other.
         format: The format of the text.
         entry: The entry.
+        folders: The folders that are created for the file, the innermost first.
     """
     text = edits[-1].text if edits else old or ""
     others = _find_others(record, parse(text, format), entry.path)
@@ -181,7 +185,8 @@ def record_install(
         existed, inserted = old is not None, _move_all((), edits)
     else:
         existed, inserted = record.existed, _move_all(record.inserted, edits)
-    return FileRecord(digest_text(text), existed, inserted, (*others, entry))
+    folders = folders or (record.folders if record else ())
+    return FileRecord(digest_text(text), existed, inserted, (*others, entry), folders)
 
 
 def plan_removal(
@@ -204,8 +209,9 @@ def plan_removal(
     """
     value = parse(text, format)
     found = find_entry(value, path, default=_MISSING)
-    if found is not _MISSING and not force:
-        _require_own(path, found, record)
+    objection = None if found is _MISSING or force else find_objection(path, found, record)
+    if objection is not None:
+        raise ConfigError(f"{quote(path[-1])} {objection}. To remove it anyway, use --force.")
     if record is None:
         return Removal(remove_entry(text, format, path).text, None)
     is_known = record.digest == digest_text(text)
@@ -220,7 +226,8 @@ def plan_removal(
     edits += remove_inputs(edits[0].text, inputs)
     rest = edits[-1].text
     inserted = _move_all(record.inserted, edits) if is_known else ()
-    kept = FileRecord(digest_text(rest), record.existed or not is_known, inserted, others)
+    existed = record.existed or not is_known
+    kept = FileRecord(digest_text(rest), existed, inserted, others, record.folders)
     return Removal(rest, kept if others else None)
 
 
@@ -252,15 +259,17 @@ def _find_others(record: FileRecord | None, value: Any, path: KeyPath) -> tuple[
     )
 
 
-def _require_own(path: KeyPath, entry: Any, record: FileRecord | None) -> None:
+def find_objection(path: KeyPath, entry: Any, record: FileRecord | None) -> str | None:
+    """Return why an entry must not be changed without being told so; None if `install` wrote it.
+
+    Args:
+        path: The keys that lead to the entry.
+        entry: The entry in the file.
+        record: The record of the file.
+    """
     known = record.find(path) if record else None
     if known is None:
-        raise ConfigError(
-            f"{quote(path[-1])} was not written by `dovetail install`. To remove it anyway, use "
-            "--force."
-        )
+        return "was not written by `dovetail install`"
     if known.digest != digest_entry(entry):
-        raise ConfigError(
-            f"{quote(path[-1])} was changed since `dovetail install` wrote it. To remove it "
-            "anyway, use --force."
-        )
+        return "was changed since `dovetail install` wrote it"
+    return None

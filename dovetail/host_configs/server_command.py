@@ -30,6 +30,18 @@ _FILE = re.compile(r"(?P<path>.*\.py)(?P<object>:[A-Za-z_][\w.]*(?:\(\))?)?")
 _GENERIC = {"server", "main", "app", "__main__", "mcp_server", "src"}
 _PACKAGE_RUNNERS = ("uvx", "npx", "pipx", "bunx", "docker")
 """Commands that fetch a published package."""
+_PROVIDERS = {
+    "uv": "uv (https://docs.astral.sh/uv/)",
+    "uvx": "uv, which contains it (https://docs.astral.sh/uv/)",
+    "pipx": "pipx (https://pipx.pypa.io/)",
+    "node": "Node.js (https://nodejs.org/)",
+    "npx": "Node.js, which contains it (https://nodejs.org/)",
+    "bunx": "Bun, which contains it (https://bun.sh/)",
+    "docker": "Docker (https://docs.docker.com/)",
+}
+"""What to install for a command that is missing."""
+_ADDRESS = re.compile(r"(?:(?P<local>localhost|127\.0\.0\.1)|[\w-]+(?:\.[\w-]+)+)(?::\d+)?/\S*")
+"""A URL without its scheme."""
 _LAUNCHERS = {*_PACKAGE_RUNNERS, "uv", "python", "python3", "node", "run", "tool"}
 _UV_CACHE = re.compile(r"(?:archive|environments|builds)-v\d+")
 """The folders of uv's cache in which it creates environments."""
@@ -39,13 +51,17 @@ _EXTRAS = {"http": "aiohttp", "auth": "joserfc", "keychain": "keyring"}
 """The extras that a server or a gateway may need, and a module of each."""
 
 
-def parse_source(source: str, host: HostApp, *, python: str | None = None) -> ServerConfig:
+def parse_source(
+    source: str, host: HostApp, *, python: str | None = None, is_shared: bool = False
+) -> ServerConfig:
     """Return the server that a FILE, a URL or a command names.
 
     Args:
         source: What the user wrote, such as `server.py`, `https://example.com/mcp`, `uvx weather`.
         host: The host. If it starts commands only, a URL becomes a command that forwards to it.
         python: The interpreter for files; by default, the one that runs this program.
+        is_shared: Whether other machines will use the entry. Then a command that fetches a
+            published package keeps its name, because its path differs between machines.
 
     Raises:
         ConfigError: The file or the command does not exist.
@@ -59,11 +75,22 @@ def parse_source(source: str, host: HostApp, *, python: str | None = None) -> Se
     command, *args = split_command(source) or [""]
     found = shutil.which(command)
     if found is None:
-        raise ConfigError(
-            f"There is no command {command!r}. Name a Python file, a URL, or a command in quotes, "
-            'such as "uvx some-server".'
-        )
-    return ServerConfig(command=os.path.abspath(found), args=[_absolute(one) for one in args])
+        raise ConfigError(_describe_missing(command))
+    name = command if is_shared and command in _PACKAGE_RUNNERS else os.path.abspath(found)
+    return ServerConfig(command=name, args=[_absolute(one) for one in args])
+
+
+def _describe_missing(command: str) -> str:
+    """Say that there is no such command, and what may help."""
+    if provider := _PROVIDERS.get(command):
+        return f"{command} is not installed, or it is not on your PATH. Install {provider}."
+    if address := _ADDRESS.fullmatch(command):
+        scheme = "http" if address["local"] else "https"
+        return f"There is no command {command!r}. Did you mean {scheme}://{command}?"
+    return (
+        f"There is no command {command!r}. Name a Python file, a URL, or a command in quotes, such "
+        'as "uvx some-server".'
+    )
 
 
 def _match_file(source: str) -> re.Match[str] | None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from .. import config
 from ..config import ServerConfig
 from ..errors import ConfigError
-from ..text import quote
+from ..text import closest_name, quote
 from .edit import find_entry, parse
 from .files import read_text
 from .hosts import HOSTS, HostApp, Machine, Scope
@@ -59,6 +59,24 @@ def survey(machine: Machine, hosts: tuple[HostApp, ...] = HOSTS) -> list[HostFil
     return found
 
 
+def describe_missing(host: HostApp, name: str, machine: Machine, scope: Scope) -> str:
+    """Say that a file of a host has no such server, and which one may be meant.
+
+    Args:
+        host: The host.
+        name: The name that was not found.
+        machine: Where the files are.
+        scope: The file in which it was not found.
+    """
+    names = {one.scope: {*one.servers, *one.problems, *one.own} for one in survey(machine, (host,))}
+    message = f"{host.file(machine, scope)} has no server {quote(name)}"
+    if other := next((one for one in names if name in names[one]), None):
+        return f"{message} in the scope {scope}. Use --scope {other}."
+    close = closest_name(name, names.get(scope, ()))
+    hint = f"Did you mean {close}?" if close else "`dovetail hosts` lists the servers."
+    return f"{message}. {hint}"
+
+
 def _read(host: HostApp, scope: Scope, path: Path, machine: Machine) -> HostFile:
     file = HostFile(
         host=host, scope=scope, path=path, project=None if scope == "user" else machine.project
@@ -74,7 +92,9 @@ def _read(host: HostApp, scope: Scope, path: Path, machine: Machine) -> HostFile
     except ConfigError as error:
         message = str(error) if str(path) in str(error) else f"{path}: {error}"
         return replace(file, error=message)
-    problems = {name: problem for name in servers if (problem := _find_problem(servers[name]))}
+    is_shared = scope == "project"
+    found = {name: _find_problem(servers[name], is_shared) for name in servers}
+    problems = {name: problem for name, problem in found.items() if problem is not None}
     inputs = value.get("inputs")
     return replace(
         file,
@@ -102,8 +122,9 @@ def _is_own(entry: Any, host: HostApp) -> bool:
     return isinstance(entry, Mapping) and entry.get("type") in host.own_types
 
 
-def _find_problem(server: ServerConfig) -> str | None:
-    """Return why a host cannot start a server, as far as one can see without starting it."""
+def _find_problem(server: ServerConfig, is_shared: bool) -> str | None:
+    """Return why a host cannot start a server, as far as one can see without starting it. A file
+    that is shared cannot have the path of a command."""
     command = server.command
     if command is None or "$" in command or "{" in command:
         return None
@@ -111,6 +132,8 @@ def _find_problem(server: ServerConfig) -> str | None:
         return None if os.access(command, os.X_OK) else f"{command} does not exist"
     if shutil.which(command) is None:
         return f"there is no command {command!r}"
-    if shutil.which(command, path="/usr/bin:/bin") is None and os.name != "nt":
+    if is_shared or os.name == "nt":
+        return None
+    if shutil.which(command, path="/usr/bin:/bin") is None:
         return f"{command!r} is not in /usr/bin or /bin; hosts may not find it. Use its full path."
     return None

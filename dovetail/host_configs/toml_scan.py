@@ -66,7 +66,11 @@ def scan(text: str) -> TomlDocument:
     except tomllib.TOMLDecodeError as error:
         where = _POSITION.search(str(error))
         what = _POSITION.sub("", str(error))
-        raise EditError(f"not valid TOML: {f'{where[1]}: ' if where else ''}{what}") from None
+        at = where[1] if where else "end of document"
+        if at == "end of document":
+            lines = text.rstrip("\r\n").split("\n")
+            at = f"line {len(lines)}, column {len(lines[-1]) + 1}"
+        raise EditError(f"not valid TOML: {at}: {what}") from None
     except RecursionError:
         raise EditError("not valid TOML: it is nested too deeply") from None
     return TomlDocument(text, value, tuple(_find_statements(text)))

@@ -12,7 +12,7 @@ from functools import partial
 
 from tests.cli.conftest import SECONDS, command, environment
 
-PROMPTS = (b"> ", b"] ", b"y or n: ")
+PROMPTS = (b"> ", b"] ", b"y or n: ", b"_KEY: ")
 """What the screen ends with when it is the person's turn."""
 
 

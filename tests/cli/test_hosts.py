@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from dovetail.host_configs.hosts import Machine, find_host
+from dovetail.cli.install import HOST_IDS, LINK_HOST_IDS
+from dovetail.host_configs.hosts import HOSTS, Machine, find_host
+from dovetail.host_configs.links import LINK_HOSTS
 from tests.cli.conftest import ROOT, WEATHER, Done, dovetail
 
 Run = Callable[..., Done]
@@ -77,3 +79,23 @@ def test_a_server_that_is_switched_off_is_marked(tmp_path: Path, run: Run) -> No
     assert "    on\n    off  switched off\n" in run("hosts").out
     (cursor,) = [one for one in run("hosts", "--json").json if one["id"] == "cursor"]
     assert [one["disabled"] for one in cursor["files"][0]["servers"]] == [False, True]
+
+
+@pytest.mark.parametrize("value", ["hunter2", "${KEY}"])
+def test_an_export_with_secrets_says_so(tmp_path: Path, run: Run, value: str) -> None:
+    write(tmp_path, "cursor", {"a": {"command": "/bin/true", "env": {"KEY": value}}})
+    broken = write(tmp_path, "windsurf", {})
+    broken.write_text("{")
+    done = run("hosts", "--export", "mcp.json")
+    assert done.code == 0, done.err
+    assert f"dovetail: skipped {broken}: " in done.err
+    assert ("mcp.json contains secret values." in done.err) == (value == "hunter2")
+    assert "hunter2" not in done.out + done.err
+
+
+def test_the_help_names_all_hosts_and_those_with_links() -> None:
+    assert HOST_IDS.replace(" or ", ", ").split(", ") == [host.id for host in HOSTS]
+    assert LINK_HOST_IDS.replace(" or ", ", ").split(", ") == list(LINK_HOSTS)
+    shown = " ".join(dovetail("install", "--help").out.split())
+    assert HOST_IDS in shown and LINK_HOST_IDS in shown and "docs/guides/install.md" in shown
+    assert dovetail("hosts", "--help").out.startswith("usage: dovetail hosts [OPTIONS]\n")

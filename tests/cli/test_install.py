@@ -54,6 +54,8 @@ def test_a_server_is_added_alone_and_removed_without_a_trace(
     again = run("install", host.id, WEATHER, "--no-check")
     assert (again.code, file.read_text("utf-8")) == (0, text)
     assert "Nothing changed" in again.out
+    assert host.after.format(title=host.title) in again.out
+    assert "docs/guides/not-showing-up.md" in again.out
     removed = run("uninstall", host.id, "weather")
     assert (removed.code, file.read_text("utf-8")) == (0, before)
     assert Path(f"{file}.dovetail-backup").read_text("utf-8") == before
@@ -67,6 +69,23 @@ def test_a_host_without_a_file_gets_one_and_loses_it(host: HostApp, home: Path, 
     assert "weather" in config.read(file)
     assert run("uninstall", host.id, "weather").code == 0
     assert not file.exists()
+    left = {one.name for one in home.iterdir()}
+    assert left == {"my project", ".local"}, "folders that install created are removed"
+
+
+def test_a_folder_with_something_else_in_it_stays(home: Path, run: Run) -> None:
+    folder = file_of(find_host("cursor"), home).parent
+    assert run("install", "cursor", WEATHER, "--no-check").code == 0
+    assert run("install", "cursor", WEATHER, "--no-check", "--name", "second").code == 0
+    assert run("uninstall", "cursor", "weather").code == 0
+    write(folder / "theirs", "")
+    assert run("uninstall", "cursor", "second").code == 0
+    assert (folder / "theirs").exists() and not (folder / "mcp.json").exists()
+    windsurf = file_of(find_host("windsurf"), home).parent
+    windsurf.mkdir(parents=True)
+    assert run("install", "windsurf", WEATHER, "--no-check").code == 0
+    assert run("uninstall", "windsurf", "weather").code == 0
+    assert windsurf.is_dir(), "it was there before"
 
 
 def test_the_entry_starts_as_the_host_starts_it(home: Path, run: Run) -> None:
@@ -78,8 +97,8 @@ def test_the_entry_starts_as_the_host_starts_it(home: Path, run: Run) -> None:
 def test_a_server_that_does_not_start_is_not_added(home: Path, run: Run) -> None:
     broken = write(home / "my project" / "broken.py", "import no_such_module\n")
     done = run("install", "cursor", str(broken))
-    assert done.code == 1 or done.code == 2
-    assert "does not start as Cursor would start it, so nothing was written" in done.err
+    assert done.code == 2
+    assert f"Cursor could not start {broken}. Nothing was written." in done.err.splitlines()[0]
     assert not file_of(find_host("cursor"), home).exists()
     assert run("install", "cursor", str(broken), "--no-check").code == 0
 
@@ -89,6 +108,7 @@ def test_a_file_that_is_not_valid_is_refused_with_line_and_column(home: Path, ru
     done = run("install", "cursor", WEATHER, "--no-check")
     assert done.code == 2
     assert "line 2, column 3" in done.err and str(file) in done.err
+    assert "Nothing was written. Correct the file, and run this command again." in done.err
     assert file.read_text() == '{"mcpServers": {\n  oops\n}}'
 
 
@@ -124,19 +144,23 @@ def test_vscode_asks_for_a_variable_without_a_value(
     asked = {
         "type": "promptString",
         "id": "weather-KEY",
-        "description": "KEY of weather",
+        "description": "KEY for weather",
         "password": True,
     }
     printed = json.loads(run(*words, "--print").out)
     assert printed["inputs"] == [asked]
     done = run(*words)
     assert done.code == 0, done.err
-    assert "VS Code asks for KEY of weather" in done.out
+    assert "VS Code asks for KEY when it starts weather." in done.out
     value = parse(file.read_text(), "json")
     assert value["servers"]["weather"]["env"] == {"KEY": "${input:weather-KEY}"}
     assert value["inputs"][-1] == asked
     assert "Nothing changed" in run(*words).out
-    assert run("uninstall", "vscode", "weather").code == 0
+    removed = run("uninstall", "vscode", "weather")
+    assert removed.code == 0
+    for sign, shown in (("+", done.out), ("-", removed.out)):
+        lines = [one for one in shown.splitlines() if one.startswith(sign)]
+        assert all(any(f'"{field}": ' in one for one in lines) for field in asked)
     assert (file.read_text() if file.exists() else None) == before
 
 

@@ -1,6 +1,7 @@
 """Before `dovetail install` writes an entry, it starts the server as the host would."""
 
 import json
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -82,6 +83,59 @@ def test_a_server_without_tools_may_offer_something_else(home: Path, run: Run, k
     assert "The server starts and has no tools." in done.out
 
 
+@pytest.mark.parametrize(
+    ("body", "error", "hint"),
+    [
+        ("open('rates.csv')", "FileNotFoundError", "Use paths relative to `__file__`."),
+        ("import os; os.environ['API_KEY']", "KeyError: 'API_KEY'", "Use --env KEY=VALUE"),
+        ("import no_such_module", "ModuleNotFoundError", "the environment that has it"),
+        ("raise ValueError('oops')", "ValueError: oops", None),
+    ],
+)
+def test_a_server_that_fails_is_shown_once_with_a_hint(
+    home: Path, run: Run, body: str, error: str, hint: str | None
+) -> None:
+    source = write_server(home, body)
+    done = run("install", "cursor", source, *PATH)
+    assert done.code == 2 and not file_of(CURSOR, home).exists()
+    first, printed, *hints, last = done.err.splitlines()
+    assert first == f"dovetail: error: Cursor could not start {source}. Nothing was written."
+    assert printed.startswith("  | ") and error in printed and done.err.count(error) == 1
+    assert len(hints) == (hint is not None) and (hint or "") in "".join(hints)
+    assert last == "--no-check adds it anyway."
+
+
+def test_a_variable_that_only_the_host_has_does_not_fail_the_check(home: Path, run: Run) -> None:
+    body = "import os\nkey = os.environ['API_KEY']\n@server.tool\ndef hi() -> str:\n    return key"
+    words = ("install", "cursor", write_server(home, body), *PATH, "--env", "API_KEY")
+    done = run(*words)
+    assert done.code == 0, done.err
+    assert "API_KEY is not set in this shell, so the check ran without it" in done.err
+    assert "  | " in done.err and "Set it to check the server" in done.err
+    assert "Cursor must have API_KEY in its own environment." in done.out
+    assert "${env:API_KEY}" in file_of(CURSOR, home).read_text()
+    assert run("uninstall", "cursor", "small").code == 0
+    checked = run(*words, API_KEY="1")
+    assert "not set" not in checked.err and "has 1 tool: hi" in checked.out
+
+
+def test_a_variable_that_is_set_does_not_excuse_a_failure(home: Path, run: Run) -> None:
+    source = write_server(home, "raise ValueError")
+    done = run("install", "cursor", source, *PATH, "--env", "API_KEY", API_KEY="1")
+    assert done.code == 2 and "could not start" in done.err
+
+
+@pytest.mark.parametrize("host", ["cursor", "claude-desktop"])
+def test_a_url_without_a_server_cannot_be_reached(run: Run, host: str) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/mcp"
+        done = run("install", host, url, *(PATH if host == "claude-desktop" else ()))
+    assert done.code == 2
+    assert done.err.startswith(f"dovetail: error: {url} cannot be reached. Nothing was written.\n")
+    assert "start" not in done.err
+
+
 def write_gateway(home: Path, **commands: list[str]) -> None:
     servers = {
         name: {"command": command[0], "args": command[1:], "env": {"PYTHONPATH": str(ROOT)}}
@@ -94,7 +148,7 @@ def test_a_gateway_without_a_server_that_starts_is_not_added(home: Path, run: Ru
     write_gateway(home, broken=["/no/such"])
     done = run("install", "claude-desktop", "--gateway", "mcp.json", *PATH)
     assert done.code == 2
-    assert "so nothing was written (--no-check writes it anyway): broken: " in done.err
+    assert "Claude Desktop could not start gateway. Nothing was written.\n  | broken: " in done.err
     assert not file_of(DESKTOP, home).exists()
 
 

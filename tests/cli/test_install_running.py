@@ -125,7 +125,7 @@ def test_an_entry_is_removed_before_claude_code_adds_it_again(
 ) -> None:
     stub = Stub(programs / "claude", file_of(CLAUDE, home), WORKS)
     write(file_of(CLAUDE, home), '{"mcpServers": {"weather": {"command": "/old"}}}')
-    done = run("install", "claude-code", WEATHER, "--no-check", running="claude")
+    done = run("install", "claude-code", WEATHER, "--no-check", "--force", running="claude")
     assert done.code == 0, done.err
     assert "weather was replaced in Claude Code" in done.out
     assert [call[1] for call in stub.calls] == ["remove", "add-json"]
@@ -138,7 +138,7 @@ def test_if_claude_code_cannot_add_the_entry_the_old_one_comes_back(
 ) -> None:
     stub = Stub(programs / "claude", file_of(CLAUDE, home), FAILS_TO_ADD + WORKS)
     write(file_of(CLAUDE, home), '{"mcpServers": {"weather": {"command": "/old"}}}')
-    done = run("install", "claude-code", WEATHER, "--no-check", running="claude")
+    done = run("install", "claude-code", WEATHER, "--no-check", "--force", running="claude")
     assert done.failure == "`claude mcp add-json` failed: \ufffd no"
     assert [call[1] for call in stub.calls] == ["remove", "add-json", "add-json"]
     assert config.read(file_of(CLAUDE, home))["weather"].command == "/old"
@@ -151,7 +151,7 @@ def test_an_old_entry_with_values_is_not_passed_to_a_command(
     stub = Stub(programs / "claude", file_of(CLAUDE, home), WORKS)
     entry = {"command": "/old", "env": {"KEY": "hunter22"}}
     write(file_of(CLAUDE, home), json.dumps({"mcpServers": {"weather": entry}}))
-    done = run("install", "claude-code", WEATHER, "--no-check", running="claude")
+    done = run("install", "claude-code", WEATHER, "--no-check", "--force", running="claude")
     assert "would show values of variables or headers" in done.failure
     assert stub.calls == []
 
@@ -172,7 +172,7 @@ def test_success_that_is_not_true_is_noticed(
 ) -> None:
     Stub(programs / "code", file_of(CODE, home), code)
     write(file_of(CODE, home), old)
-    done = run("install", "vscode", WEATHER, "--no-check", running="code")
+    done = run("install", "vscode", WEATHER, "--no-check", "--force", running="code")
     assert done.code == 2
     assert "`code` reported success, but" in done.failure and "profile" in done.failure
     assert not (home / ".local/state/dovetail/installed.json").exists()

@@ -1,12 +1,13 @@
 """What `dovetail install` and `uninstall` show: the entry, and no secret of it or of others."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from dovetail.host_configs.hosts import find_host
-from tests.cli.conftest import WEATHER, Run, file_of, write
+from tests.cli.conftest import ROOT, WEATHER, Run, file_of, write
 
 CURSOR = find_host("cursor")
 NEIGHBOURS = [
@@ -52,7 +53,9 @@ def test_neighbours_in_other_formats_are_never_shown(
         assert "weather.py" in done.out and "hunter22" not in done.out + done.err
 
 
-def test_an_entry_of_others_is_replaced_and_its_values_are_hidden(home: Path, run: Run) -> None:
+def test_an_entry_of_others_is_replaced_by_force_and_its_values_are_hidden(
+    home: Path, run: Run
+) -> None:
     entry = {
         "command": "/bin/true",
         "args": ["--key", "hunter22"],
@@ -60,12 +63,32 @@ def test_an_entry_of_others_is_replaced_and_its_values_are_hidden(home: Path, ru
         "oauth": {"clientSecret": "hunter22"},
         "headers": {"A": "hunter22", "B": "${B}"},
     }
-    write(file_of(CURSOR, home), json.dumps({"mcpServers": {"weather": entry}}))
-    done = run("install", "cursor", WEATHER, "--no-check")
+    file = write(file_of(CURSOR, home), json.dumps({"mcpServers": {"weather": entry}}))
+    before = file.read_text()
+    for option in ("--dry-run", "--json"):
+        refused = run("install", "cursor", WEATHER, "--no-check", option)
+        assert refused.code == 2 and file.read_text() == before
+        assert f"{file} already has a server 'weather'" in refused.err
+        assert "Use --name for a second entry, or --force to replace it." in refused.failure
+    done = run("install", "cursor", WEATHER, "--no-check", "--force")
+    assert f"before the first change: {file}.dovetail-backup\n" in done.out
     assert "weather was replaced in Cursor" in done.out
     assert "hunter22" not in done.out + done.err
     removed = next(line for line in done.out.splitlines() if line.startswith("-"))
     assert '"command": "/bin/true"' in removed and "${B}" in removed
+
+
+def test_only_what_install_wrote_is_replaced_without_force(home: Path, run: Run) -> None:
+    words = ("install", "cursor", WEATHER, "--no-check")
+    assert run(*words, "--env", "A=1").code == 0
+    assert "was replaced" in run(*words, "--env", "A=2").out
+    file = file_of(CURSOR, home)
+    file.write_text(file.read_text().replace("-m", "-I"))
+    edited = run(*words)
+    assert "which was changed since `dovetail install` wrote it" in edited.failure
+    assert run(*words, "--name", "second").code == 0, "the others can still be added"
+    assert run(*words, "--force").code == 0
+    assert "-I" not in file.read_text()
 
 
 def test_secrets_in_the_arguments_and_in_a_url_are_masked(
@@ -91,6 +114,35 @@ def test_what_uninstall_shows_is_what_happens(home: Path, run: Run) -> None:
     assert "The file was deleted" in run("uninstall", "cursor", "weather").out
 
 
+def test_an_input_that_is_no_longer_needed_is_shown_as_removed(home: Path, run: Run) -> None:
+    words = ("install", "vscode", WEATHER, "--no-check")
+    assert run(*words, "--env", "KEY", "--env", "OTHER").code == 0
+    file = file_of(find_host("vscode"), home)
+    text = file.read_text()
+    text = text.replace('"password": true', '"password": true, "default": "hunter22"')
+    file.write_text(text)
+    done = run(*words, "--env", "OTHER")
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    assert any(one[0] == "-" and '"weather-KEY"' in one for one in lines)
+    assert not any('"weather-OTHER"' in one for one in lines)
+    assert "hunter22" not in done.out
+
+
+def test_a_dry_run_says_in_json_whether_something_would_change(home: Path, run: Run) -> None:
+    words = ("install", "cursor", WEATHER, "--no-check", "--json")
+    for options, changed, would_change in (
+        (["--dry-run"], False, True),
+        ([], True, True),
+        (["--dry-run"], False, False),
+        (["--dry-run", "--env", "A=1"], False, True),
+    ):
+        found = run(*words, *options).json
+        assert (found["changed"], found["would_change"]) == (changed, would_change)
+    removed = run("uninstall", "cursor", "weather", "--dry-run", "--json").json
+    assert (removed["changed"], removed["would_change"]) == (False, True)
+
+
 def test_what_stays_is_not_shown_as_removed(home: Path, run: Run) -> None:
     write(file_of(CURSOR, home), '{\n  "mcpServers": {}\n}\n')
     run("install", "cursor", WEATHER, "--no-check")
@@ -102,8 +154,11 @@ def test_what_stays_is_not_shown_as_removed(home: Path, run: Run) -> None:
 
 def test_it_says_that_a_file_will_contain_a_value(home: Path, run: Run) -> None:
     words = ("install", "cursor", WEATHER, "--no-check", "--env", "KEY=hunter22")
+    file_of(CURSOR, home).parent.mkdir()
     for done in (run(*words, "--dry-run"), run(*words)):
         assert done.err == f"{file_of(CURSOR, home)} will contain the value of KEY.\n"
+    two = run(*words, "--env", "B=1", "--env", "C=1", "--dry-run")
+    assert "will contain the values of KEY, B and C." in two.err
     shared = run(*words, "--scope", "project")
     assert "will contain the value of KEY. Others see it if you share the project" in shared.err
     printed = run(*words, "--print")
@@ -124,3 +179,38 @@ def test_if_nothing_can_be_written_the_entry_is_shown(home: Path, run: Run, prob
     assert pasted["mcpServers"]["weather"]["args"][-1] == WEATHER
     listed = run("install", "cursor", WEATHER, "--no-check", "--json")
     assert WEATHER in listed.json["error"]["notes"][0]
+
+
+def test_a_file_that_is_shared_should_have_no_paths(home: Path, run: Run, programs: Path) -> None:
+    write(programs / "uvx", "#!/bin/sh\n").chmod(0o755)
+    project = ("--no-check", "--scope", "project")
+    done = run("install", "claude-code", WEATHER, *project)
+    assert "will contain paths of this machine" in done.err and '"uvx NAME"' in done.err
+    assert "Claude Code will ask for your approval when it starts in this folder." in done.out
+    published = run("install", "cursor", "uvx weather", *project)
+    assert (published.code, published.err) == (0, "")
+    assert '"command": "uvx"' in file_of(CURSOR, home, "project").read_text()
+    assert "broken" not in run("hosts").out
+    assert "paths of this machine" not in run("install", "cursor", WEATHER, "--no-check").err
+
+
+def test_the_short_name_of_a_shared_command_is_checked_with_its_path(
+    home: Path, run: Run, programs: Path
+) -> None:
+    code = f"#!/bin/sh\nexec {sys.executable} -m dovetail run {WEATHER}\n"
+    write(programs / "uvx", code).chmod(0o755)
+    words = ("install", "cursor", "uvx weather", "--scope", "project")
+    done = run(*words, "--env", f"PYTHONPATH={ROOT}")
+    assert done.code == 0, done.err
+    assert "has 1 tool: forecast" in done.out
+
+
+def test_a_host_that_is_not_on_this_machine_is_no_error(home: Path, run: Run) -> None:
+    absent = "Cursor was not found on this machine. It will use the entry when you install it.\n"
+    words = ("install", "cursor", WEATHER, "--no-check")
+    for done in (run(*words, "--dry-run"), run(*words)):
+        assert (done.code, done.err) == (0, absent)
+    assert run(*words, "--env", "K").err == "", "its folder exists"
+    write(home / "bin" / "claude", "").chmod(0o755)
+    found = run("install", "claude-code", WEATHER, "--no-check", PATH=str(home / "bin"))
+    assert found.err == ""

@@ -262,7 +262,8 @@ def test_a_long_list_is_written_on_lines() -> None:
     ("text", "problem"),
     [
         ("a = \n", "not valid TOML: line 1, column 5: Invalid value"),
-        ("a = 1\nb", "not valid TOML: end of document: "),
+        ("a = 1\nb", "not valid TOML: line 2, column 2: "),
+        ("a = [1,\n\n", "not valid TOML: line 1, column 8: "),
         ("[a]\n[a]\n", "not valid TOML: line 2, column 3: Cannot declare"),
         ("a = 'sesame", "not valid TOML: "),
         ("a = " + "[" * 5000, "not valid TOML: it is nested too deeply"),

@@ -14,6 +14,7 @@ from dovetail.errors import ConfigError
 from dovetail.host_configs import entries
 from dovetail.host_configs.edit import Format, parse
 from dovetail.host_configs.entries import (
+    EntryExists,
     install_entry,
     plan_install,
     plan_uninstall,
@@ -66,9 +67,10 @@ class HostFile:
     def text(self) -> str | None:
         return self.path.read_bytes().decode() if self.path.exists() else None
 
-    def install(self, name: str, entry: dict[str, Any]) -> bool:
+    def install(self, name: str, entry: dict[str, Any], force: bool = False) -> bool:
         path = ("mcpServers", name)
-        return install_entry(self.path, self.format, path, entry, host="h").is_changed
+        done = install_entry(self.path, self.format, path, entry, host="h", force=force)
+        return done.is_changed
 
     def uninstall(self, name: str, force: bool = False) -> bool:
         path = ("mcpServers", name)
@@ -188,7 +190,11 @@ def test_an_entry_that_was_only_formatted_needs_no_force(tmp_path: Path) -> None
 
 def test_an_entry_of_another_that_was_replaced_is_removed_and_not_restored(tmp_path: Path) -> None:
     file = HostFile(tmp_path / "config.json", "json", '{"mcpServers": {"a": {"x": 1}, "z": 1}}')
-    file.install("a", A)
+    before = file.text()
+    with pytest.raises(EntryExists, match="already has a server 'a', which was not written by"):
+        file.install("a", A)
+    assert file.text() == before
+    file.install("a", A, force=True)
     file.uninstall("a")
     assert file.text() == '{"mcpServers": {"z": 1}}'
 

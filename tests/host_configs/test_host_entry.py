@@ -112,7 +112,7 @@ def test_a_variable_is_named_if_the_host_can_do_that(host: HostApp) -> None:
     server = ServerConfig(command="/usr/bin/uvx", env_vars=["KEY"])
     assert can_reference(host) == (host.id in REFERENCES)
     if not can_reference(host):
-        with pytest.raises(ConfigError, match="has to hold the value of KEY"):
+        with pytest.raises(ConfigError, match="has to contain the value of KEY"):
             to_entry(server, host, "weather")
         return
     entry = to_entry(server, host, "weather")
