@@ -15,7 +15,7 @@ INSTEAD = {
     "disable": "remove_tool() removes a tool and notifies clients",
     "enable": "add_tool() adds a tool and notifies clients",
     "from_fastapi": "tools are not generated; write the tools that a model needs",
-    "from_openapi": "tools are not generated; write the tools that a model needs",
+    "from_openapi": "pass base_url= and credentials= in place of a client: docs/guides/openapi.md",
     "get_prompt": "use Client(server) in the same process: docs/guides/testing.md",
     "get_state": "there is no session state; return a handle instead: docs/guides/context.md",
     "get_tools": "use Client(server).list_tools(): docs/guides/testing.md",

@@ -19,7 +19,7 @@ from ..server.options import CommonToolOptions, ComponentOptions, ResourceOption
 from ..server.server import Completable, Server
 from ..server.tools import RegisteredTool, make_any_result
 from .context import CompatContext
-from .instead import missing_attribute, refuse_options
+from .instead import INSTEAD, missing_attribute, refuse_options
 
 if TYPE_CHECKING:
     from ..serve.app import App
@@ -163,6 +163,21 @@ class FastMCP(Server, metaclass=HintingMeta):
 
         def __getattr__(self, name: str) -> Any:
             raise missing_attribute(type(self).__name__, name)
+
+    @classmethod
+    def from_openapi(cls, document: Any = None, **options: Any) -> Any:
+        """Create a server whose tools are the operations of an HTTP API.
+
+        Args:
+            document: The description of the API.
+            **options: The options of `dovetail.Server.from_openapi`.
+
+        Raises:
+            ConfigError: The options are those of FastMCP, whose client knows where the API is.
+        """
+        if document is None or "client" in options:
+            raise ConfigError(f"from_openapi: {INSTEAD['from_openapi']}")
+        return super().from_openapi(document, **options)
 
     # components
 

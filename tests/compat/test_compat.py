@@ -142,13 +142,29 @@ def test_options_that_change_nothing_are_taken(kind: type[FastMCP]) -> None:
     )
 
 
-METHODS = ["import_server", "from_openapi", "as_proxy", "add_middleware"]
+METHODS = ["import_server", "from_fastapi", "as_proxy", "add_middleware"]
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_that_is_not_there_says_what_to_use(name: str) -> None:
     with pytest.raises(AttributeError, match=rf"has no FastMCP\.{name}: ."):
         getattr(FastMCP("s"), name)
+
+
+@pytest.mark.parametrize("options", [{"client": object()}, {"openapi_spec": {}}])
+def test_an_api_is_named_by_its_url_and_not_by_a_client(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="pass base_url= and credentials="):
+        FastMCP.from_openapi(**options)
+
+
+async def test_an_api_becomes_a_server_of_this_class() -> None:
+    info = {"title": "Pets", "version": "1"}
+    operation = {"operationId": "listPets", "responses": {"200": {"description": "All pets"}}}
+    document = {"openapi": "3.1.0", "info": info, "paths": {"/pets": {"get": operation}}}
+    server = FastMCP.from_openapi(document, base_url="http://127.0.0.1:1")
+    assert isinstance(server, FastMCP)
+    async with Client(server) as client:
+        assert [tool.name for tool in await client.list_tools()] == ["listPets"]
 
 
 async def test_a_server_can_be_mounted_in_another() -> None:
