@@ -70,7 +70,7 @@ def test_the_file_is_as_it_was_after_an_entry_with_inputs(tmp_path: Path, text: 
     assert line == {
         "type": "promptString",
         "id": "a-M",
-        "description": "M of a",
+        "description": "M for a",
         "password": True,
     }
     assert not file.install("a", A, "K", "M")
