@@ -34,7 +34,7 @@ from ...limits import DEFAULT, KIB, MIB
 from ...mcplog import Direction, McplogWriter
 
 CHUNK_BYTES: Final = 256 * KIB
-IDLE_SECONDS: Final = 0.25
+IDLE_SECONDS: Final = 0.5
 """How long the output may be silent after the server has exited. A helper process of the server may
 hold it open."""
 CHECK_SECONDS: Final = 0.25
@@ -136,10 +136,12 @@ class _Stream:
         self._thread.start()
 
     def join_idle(self) -> None:
-        """Wait until the stream has ended, or has nothing to read."""
+        """Wait until the stream has ended, or has had nothing to read since this call."""
+        began = time.monotonic()
         while self._thread.is_alive():
             since = self._reading_since
-            if since is not None and time.monotonic() - since > IDLE_SECONDS:
+            # A read that began long ago may be about to return what the server wrote last.
+            if since is not None and time.monotonic() - max(since, began) > IDLE_SECONDS:
                 return
             self._thread.join(0.02)
 
