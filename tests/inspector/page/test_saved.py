@@ -26,7 +26,11 @@ async def save(page: Page, name: str, **fields: str) -> None:
     for field, value in fields.items():
         await page.fill(f"#arguments--{field}", value)
     await page.click(".middle .actions button", text="Save…")
-    await page.fill("#save-name", name)
+    await page.click(".middle form button", text="Cancel")
+    await page.until("document.activeElement.textContent === 'Save…'")
+    await page.press("Enter")
+    await page.until("document.activeElement.id === 'save-name'")
+    await page.type(name)  # what was suggested is selected; letters are not shortcuts
     await page.click(".middle form button", text="Save")
     await page.until(has(name, ".middle h2"))
 

@@ -1,5 +1,5 @@
 /** Tools: the list, a form for the arguments, and the result of the last call. */
-import { html, signal, useMemo, useState } from "../html.js";
+import { html, signal, useMemo, useRef, useState } from "../html.js";
 import {
   keep,
   keyOf,
@@ -12,6 +12,7 @@ import {
   snapshot,
   state,
 } from "../store.js";
+import { useSwappedFocus } from "../keys.js";
 import { Form } from "../components/form.js";
 import { JsonEditor, read } from "../components/json_editor.js";
 import { findDraft, print } from "../components/json_text.js";
@@ -158,6 +159,8 @@ function Options({ tool, chosen, change }) {
 /** Ask for a name, and save the call. */
 function Save({ tool, value, disabled }) {
   const [name, setName] = useState(null);
+  const box = useRef(null);
+  useSwappedFocus(box, name !== null);
   const begin = () => {
     const taken = new Set(snapshot.value.saved?.calls?.map((one) => one.name));
     const names = [tool, ...Array.from(taken, (_, at) => `${tool} ${at + 2}`)];
@@ -168,8 +171,9 @@ function Save({ tool, value, disabled }) {
     if (await run("save", { name, tool, arguments: print(value ?? new Map()) }))
       openPanel("saved", name.trim());
   };
-  if (name === null) return html`<button disabled=${disabled} onClick=${begin}>Save…</button>`;
-  return html`<form class="actions" onSubmit=${save}>
+  if (name === null)
+    return html`<button ref=${box} disabled=${disabled} onClick=${begin}>Save…</button>`;
+  return html`<form class="actions" ref=${box} onSubmit=${save}>
     <label for="save-name">Name</label>
     <input
       id="save-name"
