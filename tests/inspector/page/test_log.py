@@ -12,7 +12,7 @@ import sys
 from dovetail import Context, Server
 
 server = Server("chatty", version="1")
-print("started \\u202e", file=sys.stderr, flush=True)
+print("    started \\u202e", file=sys.stderr, flush=True)
 
 
 @server.tool
@@ -43,6 +43,7 @@ async def test_entries_are_filtered_searched_and_kept_across_a_restart(tmp_path:
         await text(page, "done")
         await page.click(".tabs button", text="Log")
         await text(page, "loud words")
+        await text(page, "    started")
         assert await page.says("document.querySelector('article .invisible').innerText") == "U+202E"
         await page.fill("article input[type=search]", "quiet")
         await page.until(f"{COUNT} === 1")
