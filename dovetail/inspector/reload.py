@@ -34,6 +34,8 @@ SETTLE_SECONDS = 0.05
 MAX_SETTLE_SECONDS = 0.5
 """How long to wait for that."""
 
+CORRECT = "Correct the file and save it, or restart the server."
+
 
 class ReloadReport(Struct, frozen=True, kw_only=True):
     """How a restart ended."""
@@ -79,6 +81,7 @@ class ServerReloader:
     ) -> None:
         self._state, self._watch, self._loaded = state, watch, loaded
         self._on_reload, self._folder = on_reload, folder
+        state.how_to_open = CORRECT
         self._reported: Session | None = None
         self._restarted: list[str] = []
         """The files because of which the current session was started."""

@@ -11,6 +11,7 @@ import { parse, text } from "./components/json_text.js";
 const MAX_KEPT = 20000; // events of a kind
 const MAX_CALLS = 100;
 const MAX_TASKS = 500;
+const NOT_CONNECTED = 503; // the status of an operation that needs a connection
 const OPENED = "dovetail.opened"; // in the storage of the tab: what was open before a reload
 const KEYS = { tools: "name", resources: "uri", templates: "uriTemplate", prompts: "name" };
 const LISTS = Object.keys(KEYS);
@@ -149,7 +150,10 @@ function receive(events) {
   arrived.push(...events);
 }
 
-on("state", (event) => (state.value = event));
+on("state", (event) => {
+  state.value = event;
+  if (event.status === "open" && problem.value?.status === NOT_CONNECTED) problem.value = null;
+});
 on("changed", ({ what, value }) => {
   snapshot.value = { ...snapshot.value, [what]: value };
   if (what === "revisions") revisions.value = value;

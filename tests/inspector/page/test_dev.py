@@ -70,9 +70,16 @@ async def test_a_traceback_is_shown_until_the_file_is_repaired(server: Path) -> 
         await text(page, "Correct the file and save it")
         assert await page.axe() == []
         assert await page.says("document.body.innerText.includes('add')"), "the last lists stay"
+        assert await page.says("document.querySelector('.middle [data-key=c]').disabled")
+        await page.click(".wire .row")
+        await page.click(".detail button[data-key=r]")
+        await text(page, "not connected. Correct the file and save it")
+        page.console.clear()
         save(server, MORE)
         await text(page, "+1 tool: subtract")
         assert not await page.says("document.body.innerText.includes('SyntaxError')")
+        assert await page.says("document.querySelector('.notice')") is None
+        await page.until("document.querySelector('.middle [data-key=c]:enabled')")
 
 
 @pytest.mark.parametrize("picture", sorted(PICTURES.glob("*.png")), ids=lambda path: path.name)

@@ -224,7 +224,7 @@ function Tool({ tool }) {
         <button
           class="primary"
           data-key="c"
-          disabled=${Boolean(wrong)}
+          disabled=${Boolean(wrong) || state.value.status !== "open"}
           onClick=${() => call(name, value, option)}>
           Call <kbd>c</kbd>
         </button>
