@@ -254,6 +254,13 @@ async def test_2000_fields_and_50_levels_stay_usable(schemas: Path) -> None:
         await page.fill("#arguments" + "--a" * 50, "deep")
         await call(page)
         assert json.dumps(await repeated_arguments(page)).count('"a"') == 50
+        await page.says("document.querySelector('.middle').scrollTo(0, 0)")
+        to_result = "document.querySelector('.middle .actions button:has(.pill.done)')"
+        await page.until(to_result)
+        await page.says(f"{to_result}.click()")
+        await page.until(f"{to_result} === null")
+        top = "document.querySelector('.result').getBoundingClientRect().top"
+        assert 0 < await page.says(top) < 700, "the result is in view"
 
 
 async def test_json_can_be_edited_instead_and_errors_have_a_line_and_a_column(

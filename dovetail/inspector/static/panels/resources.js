@@ -5,6 +5,7 @@ import { CompletedFields, filled, makeDrafts } from "../components/completion.js
 import { JsonBlock, tryParse } from "../components/json.js";
 import { print, text } from "../components/json_text.js";
 import {
+  Away,
   CallResult,
   Definition,
   formatBytes,
@@ -114,6 +115,7 @@ function Reading({ uri }) {
       <button aria-pressed=${isSubscribed} disabled=${!isOpen} onClick=${toggle}>
         ${isSubscribed ? "Unsubscribe" : "Subscribe"}
       </button>
+      <${Away} call=${read} />
       <span role="status" class="meta-line">
         ${isSubscribed && !changed.count && html`<span class="hint">Subscribed. No changes yet.</span>`}
         ${changed.count > 0 && html`<span class=${`tag ${isChanged ? "warn" : ""}`}>Changed ${changed.count === 1 ? "once" : `${changed.count.toLocaleString("en")} times`}, last at ${time(changed.at)}</span>`}

@@ -16,7 +16,7 @@ import { useSwappedFocus } from "../keys.js";
 import { Form } from "../components/form.js";
 import { JsonEditor, read } from "../components/json_editor.js";
 import { findDraft, print } from "../components/json_text.js";
-import { CallResult, Definition, ItemHead, WithServer } from "../components/result.js";
+import { Away, CallResult, Definition, ItemHead, WithServer } from "../components/result.js";
 import { Text, visible } from "../components/text.js";
 import { FilteredList, filterItems } from "../components/virtual_list.js";
 
@@ -233,6 +233,7 @@ function Tool({ tool }) {
           Compare revisions
         </button>
         ${wrong && html`<span class="error">${wrong}</span>`}
+        <${Away} call=${done} />
       </div>
     <//>
     ${done && html`<${CallResult} call=${done} onCancel=${() => run("cancel", { call: done.call })} />`}
