@@ -15,7 +15,7 @@ import {
 import { useSwappedFocus } from "../keys.js";
 import { Form } from "../components/form.js";
 import { JsonEditor, read } from "../components/json_editor.js";
-import { findDraft, print } from "../components/json_text.js";
+import { locateDraft, print } from "../components/json_text.js";
 import { Away, CallResult, Definition, ItemHead, WithServer } from "../components/result.js";
 import { Text, visible } from "../components/text.js";
 import { FilteredList, filterItems } from "../components/virtual_list.js";
@@ -199,14 +199,24 @@ const compare = (name, value) =>
     params: print(new Map([["name", name], ["arguments", value ?? new Map()]])), // prettier-ignore
   });
 
+const describeDraft = (found) =>
+  found && (found.path.length ? `${found.path.join(".")}: ` : "") + found.draft.message;
+
+/** Go to the first field that is wrong. */
+function showWrong() {
+  const field = document.querySelector('.middle [aria-invalid="true"]');
+  field?.closest("details")?.setAttribute("open", "");
+  field?.focus();
+}
+
 function Tool({ tool }) {
   const name = nameOf(tool);
   const value = draftOf(name);
   const option = optionsOf(name);
   const change = (fields) => setOptions(name, { ...option, ...fields });
   const done = lastCallOf("tools/call", name);
-  const draft = findDraft(value) ?? findDraft(option.meta);
-  const wrong = draft?.message ?? (isTimeout(option.timeout) ? undefined : NO_TIMEOUT);
+  const draft = locateDraft(value) ?? locateDraft(option.meta, ["_meta"]);
+  const wrong = describeDraft(draft) ?? (isTimeout(option.timeout) ? undefined : NO_TIMEOUT);
   const schema = tool.inputSchema ?? true;
   return html`<article class="item">
     <${ItemHead} list="tools" item=${tool}><${Badges} annotations=${tool.annotations} /><//>
@@ -232,7 +242,7 @@ function Tool({ tool }) {
         <button disabled=${Boolean(draft)} onClick=${() => compare(name, value)}>
           Compare revisions
         </button>
-        ${wrong && html`<span class="error">${wrong}</span>`}
+        ${wrong && html`<button class="link error" onClick=${showWrong}><${Text} max=${120}>${wrong}<//></button>`}
         <${Away} call=${done} />
       </div>
     <//>
