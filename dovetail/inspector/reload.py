@@ -44,8 +44,8 @@ class ReloadReport(Struct, frozen=True, kw_only=True):
     """The files that changed; empty for the first start, and for a restart by the user."""
     seconds: float
     """How long the restart took."""
-    changes: list[str]
-    """What changed in the lists, in words."""
+    changes: list[str] | None
+    """What changed in the lists, in words; None if they were read for the first time."""
     problem: str | None = None
     """Why the server cannot be used, in one line."""
     traceback: str | None = None
@@ -56,6 +56,8 @@ class ReloadReport(Struct, frozen=True, kw_only=True):
         """The report in one line."""
         if self.problem is not None:
             return self.problem
+        if self.changes is None:
+            return f"Started in {self.seconds:.1f} s"
         changes = ", ".join(self.changes) or "the lists are the same"
         return f"Restarted in {self.seconds:.1f} s: {changes}"
 
@@ -160,7 +162,7 @@ class ServerReloader:
     ) -> ReloadReport:
         if session.status.get("status") == "open":
             after = decode_lists(self._state.lists)
-            changes = describe_changes(decode_lists(before), after)
+            changes = describe_changes(decode_lists(before), after) if before else None
             return ReloadReport(files=files, seconds=seconds, changes=changes)
         traceback = None
         problem: str = session.status.get("message", "The server could not be started.")
