@@ -4,6 +4,8 @@ import { keep, on, state } from "./store.js";
 import { tryParse } from "./components/json.js";
 import { print } from "./components/json_text.js";
 
+/** A request that is open for as long as its stream. */
+export const STREAM = "subscriptions/listen";
 const MAX_ROWS = 20000;
 const PINS = "dovetail.pins"; // in the storage of the tab
 const NUMBERS = { ms: (row) => row.ms ?? row.reply?.ms, bytes: (row) => row.bytes };
@@ -132,6 +134,17 @@ export function findExchanges(row) {
   const alike = rows.filter(isAlike);
   const kept = found.filter((one) => one.started >= alike[0].at);
   return kept.slice(alike.indexOf(sent), alike.indexOf(sent) + 1);
+}
+
+const isKey = (term) =>
+  COMPARE.test(term) || RANGE.test(term) || Object.hasOwn(WORDS, term.split(":")[0]);
+
+/** Why no message matches a filter, in words. */
+export function whyNoMatch(text) {
+  const terms = text.split(/\s+/).map((term) => term.replace(/^-/, ""));
+  const odd = terms.find((term) => /^\w+:./.test(term) && !isKey(term));
+  const keys = "The keys are method:, id:, to:, ms:, bytes: and at:.";
+  return `No messages match.${odd ? ` ${odd} is searched as text. ${keys}` : ""}`;
 }
 
 function readTerm(term) {

@@ -57,6 +57,8 @@ async def test_messages_are_filtered_by_what_they_are(tmp_path: Path) -> None:
         ]:
             await page.fill(".wire input[type=search]", text)
             assert await page.until(f"{ROWS}.length === {count}"), text
+        await page.fill(".wire input[type=search]", "ms:>abc")
+        assert await page.until(has("No messages match. ms:>abc is searched as text.", ".wire"))
         await page.fill(".wire input[type=search]", "")
         await open_tool(page, "chat")
         for hide, show in (

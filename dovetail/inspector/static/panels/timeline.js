@@ -1,14 +1,13 @@
 /** The timeline: calls with the rounds of their questions, tasks, streams and other requests as spans. */
 import { html, signal, useMemo } from "../html.js";
 import { calls, openPanel, selection, state, tasks } from "../store.js";
-import { endOf, firstAt, rows, version } from "../messages.js";
+import { endOf, firstAt, rows, STREAM, version } from "../messages.js";
 import { formatMs } from "../components/result.js";
 import { Text } from "../components/text.js";
 import { formatSeconds, lengthOf, Timeline } from "../components/timeline.js";
 import { filter as wireFilter } from "./wire.js";
 
 const ROUND = /"resultType"\s*:\s*"input_required"/;
-const STREAM = "subscriptions/listen";
 const OVER = ["completed", "failed", "cancelled", "unknown"];
 const MAX_PARTS = 20; // listed below the timeline
 const MARGIN = 0.05; // around a span that is zoomed to
