@@ -92,8 +92,11 @@ function Contents({ result }) {
   ${!contents.length && html`<p class="empty">The resource has no contents.</p>`}`;
 }
 
-/** The buttons for one URI, its changes, and what was read. */
-function Reading({ uri }) {
+/**
+ * The buttons for one URI, its changes, and what was read. Args: `uri`; `find()`, which returns the
+ * URI to read, if what is typed may be newer than `uri`.
+ */
+function Reading({ uri, find = () => uri }) {
   const read = lastReadOf(uri);
   const changed = updatesOf(uri);
   const isSubscribed = store.snapshot.value.subscriptions?.includes(uri) ?? false;
@@ -105,7 +108,7 @@ function Reading({ uri }) {
         class="primary"
         data-key="c"
         disabled=${!isOpen}
-        onClick=${() => store.run("read", { uri })}>
+        onClick=${async () => store.run("read", { uri: (await find()) ?? uri })}>
         ${isChanged && read ? "Read again" : "Read"} <kbd>c</kbd>
       </button>
       <button
@@ -148,15 +151,16 @@ function Resource({ uri, item }) {
   </article>`;
 }
 
+const expand = (template) =>
+  store.run("expand", { template, values: filled(drafts.read(template)) });
+
 /** The URI and the variables of a template, which Python works out. */
 function useExpanded(template, values) {
   const [found, setFound] = useState({ uri: "", variables: [] });
   const sent = print(new Map(Object.entries(values)));
   useEffect(() => {
     let isCurrent = true;
-    store
-      .run("expand", { template, values: filled(values) })
-      .then((expanded) => isCurrent && expanded && setFound(expanded));
+    expand(template).then((expanded) => isCurrent && expanded && setFound(expanded));
     return () => (isCurrent = false);
   }, [template, sent]);
   return found;
@@ -187,7 +191,7 @@ function Template({ template, item }) {
           <span class="hint">URI</span> <code data-uri><${Text} max=${1000}>${uri}<//></code>
         </p>`
       }
-      <${Reading} uri=${uri} />
+      <${Reading} uri=${uri} find=${async () => (await expand(template))?.uri} />
     <//>
   </article>`;
 }
