@@ -30,6 +30,7 @@ export const questions = signal([]);
 export const tasks = signal(new Map());
 export const answered = signal([]);
 export const snapshot = signal({}); // the fields that belong to one panel: saved, roots, level, …
+export const lastLogAt = signal(0); // when the server last wrote to stderr or its log, in seconds since 1970
 export const announcement = signal(""); // for screen readers
 export const problem = signal(null); // of the last operation: {message, whatToDo}
 
@@ -165,6 +166,7 @@ on("lists", (event) => {
   if (message || !reload.value?.files) reload.value = { message }; // a restart says it with its files
   if (message) announcement.value = `The server changed: ${message}`;
 });
+for (const kind of ["stderr", "log"]) on(kind, ({ at }) => (lastLogAt.value = at));
 on("reload", (event) => {
   reload.value = event;
   announcement.value = event.message;

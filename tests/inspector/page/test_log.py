@@ -9,7 +9,7 @@ from .harness import inspected
 SERVER = '''
 import sys
 
-from dovetail import Context, Server
+from dovetail import Context, Server, ToolError
 
 server = Server("chatty", version="1")
 print("    started \\u202e", file=sys.stderr, flush=True)
@@ -20,7 +20,7 @@ async def talk(ctx: Context) -> str:
     """Log something."""
     await ctx.info("quiet words")
     await ctx.error("loud words")
-    return "done"
+    raise ToolError("done")
 
 
 if __name__ == "__main__":
@@ -41,7 +41,7 @@ async def test_entries_are_filtered_searched_and_kept_across_a_restart(tmp_path:
         await page.click("[role=option]")
         await page.click("article button.primary")
         await text(page, "done")
-        await page.click(".tabs button", text="Log")
+        await page.click(".result button", text="log")
         await text(page, "loud words")
         await text(page, "    started")
         assert await page.says("document.querySelector('article .invisible').innerText") == "U+202E"

@@ -1,6 +1,6 @@
 /** What a call returned: its content blocks, its structured content, or its error. */
 import { html, signal, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
-import { isRecording, labelOf, openPanel } from "../store.js";
+import { isRecording, labelOf, lastLogAt, openPanel, state } from "../store.js";
 import { Json, JsonBlock, tryParse } from "./json.js";
 import { print, text } from "./json_text.js";
 import { Copy, Link, Text } from "./text.js";
@@ -269,6 +269,7 @@ export function CallResult({ call, onCancel, show: Shown = Content }) {
     <div class="bar" ref=${bar}>
       <h3>Result</h3>
       <span class=${`pill ${call.status}`}>${statusOf(call)}</span>
+      ${call.connection < state.value.connection && html`<span class="tag warn">before the restart</span>`}
       ${call.ms !== undefined && html`<span class="hint">${formatMs(call.ms)}</span>`}
       ${call.result && html`<span class="hint">${formatBytes(call.result.length)}</span>`}
       <span class="grow"></span>
@@ -277,6 +278,7 @@ export function CallResult({ call, onCancel, show: Shown = Content }) {
     </div>
     ${call.status === "running" && call.progress && html`<${Progress} progress=${call.progress} />`}
     ${call.error && html`<${Failure} error=${call.error} />`}
+    ${call.status === "error" && lastLogAt.value >= call.started && html`<p class="hint">The server wrote more to its <button class="link" onClick=${() => openPanel("log")}>log</button>.</p>`}
     ${call.result && (isRaw ? html`<${JsonBlock} title="As sent" text=${call.result} />` : html`<${Shown} key=${call.call} result=${call.result} />`)}
   </section>`;
 }
