@@ -251,7 +251,7 @@ export function Away({ call }) {
     call &&
     result &&
     html`<button class="quiet" onClick=${() => result.scrollIntoView()}>
-      <span class=${`pill ${call.status}`}>${statusOf(call)}</span>
+      <span class=${`pill ${call.status}`}>${statusOf(call)}</span>${" "}
       ${call.ms !== undefined && formatMs(call.ms)} ↓
     </button>`
   }`;
