@@ -114,9 +114,9 @@ async def test_a_question_waits_for_an_answer_that_fits(revision: str) -> None:
         assert asked["call"] == started["call"]
         (still,) = (await one.do("snapshot"))["questions"]  # a reload finds it
         assert still["question"] == asked["question"]
-        with pytest.raises(Refused, match="^count: "):
+        with pytest.raises(Refused, match=r"^count: "):
             await one.do("answer", question="1", action="accept", content='{"count": "x"}')
-        with pytest.raises(Refused, match="^count is required$"):
+        with pytest.raises(Refused, match=r"^count is required$"):
             await one.do("answer", question="1", action="accept", content="{}")
         await one.do("answer", question="1", action="accept", content='{"count": 3}')
         assert "accept" in (await one.finish(started["call"]))["result"]
