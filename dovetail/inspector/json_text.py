@@ -13,6 +13,8 @@ from ..schema.validation import compile
 from ..text import one_line, quote
 from .refusal import Refused
 
+REQUIRED = "is required"
+_MISSING = re.compile(r'"(?P<name>.+)" is a required property')
 _STEP = re.compile(r'\.(?P<name>\w+)|\[(?P<step>[0-9]+|"(?:[^"\\]|\\.)*")\]')
 
 
@@ -96,7 +98,28 @@ def find_problems(text: str, schema: str | None) -> list[dict[str, Any]]:
         document = scan(text)
     except JsoncError:  # nested too deeply for positions
         document = None
-    return [locate(problem, document) for problem in problems]
+    return [_name_field(locate(problem, document)) for problem in problems]
+
+
+def describe_problem(problem: str) -> str:
+    """Return a problem as people say it: "guests is required", "count: 0 is less than 1".
+
+    Args:
+        problem: The text, which begins with the path in backquotes.
+    """
+    named = _name_field(locate(problem, None))
+    path, message = named["path"], named["message"]
+    colon = "" if message == REQUIRED else ":"
+    return f"{path}{colon} {message}" if path else message
+
+
+def _name_field(problem: dict[str, Any]) -> dict[str, Any]:
+    """Return a problem with its field as a form names it: `guests`, not `$`, if it is missing."""
+    path = problem["path"].removeprefix("$").removeprefix(".")
+    missing = _MISSING.fullmatch(problem["message"])
+    if missing is None:
+        return problem | {"path": path}
+    return problem | {"path": f"{path}.{missing['name']}".removeprefix("."), "message": REQUIRED}
 
 
 def locate(problem: str, document: JsonDocument | None) -> dict[str, Any]:

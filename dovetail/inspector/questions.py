@@ -19,7 +19,7 @@ from ..protocol.content import TextContent
 from ..schema.validation import compile
 from .calls import CURRENT_CALL, Calls
 from .events import EventBuffer, to_fields
-from .json_text import parse_json
+from .json_text import describe_problem, parse_json
 from .refusal import Refused
 
 Action = Literal["accept", "decline", "cancel"]
@@ -187,7 +187,7 @@ def _check_content(question: PageQuestion, content: str | None) -> None:
         if not isinstance(value, dict | None):
             raise Refused("The content of a form must be an object.")
         if problems := _form_problems(question.request, value or {}):
-            raise Refused("; ".join(problems), "Correct the form.")
+            raise Refused("; ".join(map(describe_problem, problems)), "Correct the form.")
     elif not isinstance(value, str | None):
         try:
             msgspec.convert(value, CreateMessageResult)

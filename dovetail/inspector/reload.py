@@ -34,6 +34,8 @@ SETTLE_SECONDS = 0.05
 MAX_SETTLE_SECONDS = 0.5
 """How long to wait for that."""
 
+CORRECT = "Correct the file and save it, or restart the server."
+
 
 class ReloadReport(Struct, frozen=True, kw_only=True):
     """How a restart ended."""
@@ -42,8 +44,8 @@ class ReloadReport(Struct, frozen=True, kw_only=True):
     """The files that changed; empty for the first start, and for a restart by the user."""
     seconds: float
     """How long the restart took."""
-    changes: list[str]
-    """What changed in the lists, in words."""
+    changes: list[str] | None
+    """What changed in the lists, in words; None if they were read for the first time."""
     problem: str | None = None
     """Why the server cannot be used, in one line."""
     traceback: str | None = None
@@ -54,6 +56,8 @@ class ReloadReport(Struct, frozen=True, kw_only=True):
         """The report in one line."""
         if self.problem is not None:
             return self.problem
+        if self.changes is None:
+            return f"Started in {self.seconds:.1f} s"
         changes = ", ".join(self.changes) or "the lists are the same"
         return f"Restarted in {self.seconds:.1f} s: {changes}"
 
@@ -79,6 +83,7 @@ class ServerReloader:
     ) -> None:
         self._state, self._watch, self._loaded = state, watch, loaded
         self._on_reload, self._folder = on_reload, folder
+        state.how_to_open = CORRECT
         self._reported: Session | None = None
         self._restarted: list[str] = []
         """The files because of which the current session was started."""
@@ -157,7 +162,7 @@ class ServerReloader:
     ) -> ReloadReport:
         if session.status.get("status") == "open":
             after = decode_lists(self._state.lists)
-            changes = describe_changes(decode_lists(before), after)
+            changes = describe_changes(decode_lists(before), after) if before else None
             return ReloadReport(files=files, seconds=seconds, changes=changes)
         traceback = None
         problem: str = session.status.get("message", "The server could not be started.")

@@ -301,14 +301,19 @@ class Session:
         self._state.events.add("state", **self.status)
 
 
-def require_open(session: Session | None) -> Client:
+def require_open(session: Session | None, what_to_do: str) -> Client:
     """Return the client of a session.
 
+    Args:
+        session: The session.
+        what_to_do: How a connection is opened, in a sentence.
+
     Raises:
-        Refused: There is no connection.
+        Refused: There is no connection. Only this has the status 503, by which the page knows that
+            the refusal is over when there is a connection.
     """
     if session is None or session.client is None or session.status.get("status") != "open":
-        raise Refused("The server is not connected.", "Open or restart it.", status=409)
+        raise Refused("The server is not connected.", what_to_do, status=503)
     return session.client
 
 

@@ -107,6 +107,8 @@ class InspectorState:
         self.recorder = SessionRecorder(self)
         self.session: Session | None = None
         self.status: dict[str, Any] = dict(NOT_OPEN)
+        self.how_to_open = "Restart it."
+        """What the page advises while there is no connection."""
         self.lists: RawLists = {}
         self.failures: dict[str, str] = {}
         self.roots = settings.roots
@@ -190,7 +192,7 @@ class InspectorState:
         Raises:
             Refused: There is no open connection.
         """
-        return require_open(self.session)
+        return require_open(self.session, self.how_to_open)
 
     def start_call(self, method: str, name: str, params: str, send: SendCall) -> str:
         """Start a call that survives a reload of the page, and return its id.

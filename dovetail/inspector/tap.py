@@ -25,7 +25,14 @@ class _MessageParts(Struct):
     error: Raw = Raw()
 
 
+class _ResultParts(Struct):
+    """The part of a result that says whether a tool failed. It may be anything."""
+
+    is_error: Raw = msgspec.field(default=Raw(), name="isError")
+
+
 _envelope = msgspec.json.Decoder(_MessageParts)
+_result = msgspec.json.Decoder(_ResultParts)
 
 
 class EventTap(Tap):
@@ -72,7 +79,7 @@ class EventTap(Tap):
             connection=self.connection,
             id=_to_text(envelope.id),
             method=envelope.method,
-            error=True if envelope.error else None,
+            error=True if _is_error(envelope) else None,
             call=None if running is None else running.record.call,
             more=None if whole is None else True,
         )
@@ -119,6 +126,16 @@ class EventTap(Tap):
         data = lost.data if self.show_secrets else mask_message(lost.data)
         fields = to_fields(lost) | {"data": data.decode(errors="replace")}
         self._events.add("lost", connection=self.connection, **fields)
+
+
+def _is_error(envelope: _MessageParts) -> bool:
+    """Return whether a reply is an error, or the result of a tool that failed."""
+    if envelope.error or not envelope.result:
+        return bool(envelope.error)
+    try:
+        return bytes(_result.decode(envelope.result).is_error) == b"true"
+    except msgspec.DecodeError:  # not an object
+        return False
 
 
 def _to_text(id: Raw) -> str | None:

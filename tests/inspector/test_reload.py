@@ -132,7 +132,9 @@ async def test_a_server_that_cannot_be_loaded_at_first_is_repaired(tmp_path: Pat
     async with developing(tmp_path, {"server.py": "import prices\n" + HEAD + ADD}) as dev:
         assert "No module named 'prices'" in ((await dev.report()).traceback or "")
         dev.save("prices.py", "TAX = 1")
-        assert (await dev.report()).files == ["prices.py"]
+        report = await dev.report()
+        assert report.files == ["prices.py"]
+        assert report.message.startswith("Started in"), "everything is new"
         assert dev.lists()["tools"] == ["add"]
 
 

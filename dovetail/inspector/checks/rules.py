@@ -302,7 +302,7 @@ _ROWS: Final = (
     ),
     CheckRule(
         "older-revisions-lose", "info", "What hosts of older revisions do not see",
-        "They use the tools without these fields.",
+        "Hosts of these revisions use the tools without these fields.",
         "No action is needed if the tools work without them. Otherwise repeat in the description "
         "what is essential.",
     ),

@@ -25,7 +25,8 @@ const STATES = {
   failed: ["Failed", "bad"],
   recording: ["Recorded session", "off"],
 };
-const SAVE = "Correct the file and save it. Until then, you see the lists of the last version.";
+const SAVE = "Correct the file and save it.";
+const KEPT = " Until then, you see the lists of the last version.";
 const OPEN_URL = "Open the URL that the terminal printed.";
 const OLD_TAB = `This tab belongs to an earlier command. ${OPEN_URL}`;
 const SCHEMES = ["light dark", "light", "dark"];
@@ -140,7 +141,9 @@ function Notices() {
   if (store.link.value.status === "closed") rows.push(store.link.value);
   else if (status === "failed") {
     const { traceback, message: reason } = store.reload.value ?? {};
-    if (traceback) rows.push({ message: reason, whatToDo: SAVE, stderr: traceback });
+    const isKnown = Object.values(store.lists.value).some((one) => one !== undefined);
+    const advice = isKnown ? SAVE + KEPT : SAVE;
+    if (traceback) rows.push({ message: reason, whatToDo: advice, stderr: traceback });
     else rows.push({ message, whatToDo, stderr });
   }
   if (store.problem.value)

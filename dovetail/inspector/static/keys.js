@@ -1,7 +1,7 @@
 /** The keyboard: one table of keys, which the help shows too. */
 import { panel, openPanel, selection } from "./store.js";
 import { panels } from "./panels/index.js";
-import { signal, useLayoutEffect } from "./html.js";
+import { signal, useLayoutEffect, useRef } from "./html.js";
 
 /** The key in front of K and Enter, as this system names it. */
 export const CONTROL = /Mac|iP/.test(navigator.platform) ? "⌘" : "Ctrl ";
@@ -35,6 +35,22 @@ export function useFocusReturn(box) {
       (from?.isConnected ? from : document.querySelector(".middle")).focus();
     };
   }, []);
+}
+
+/**
+ * Move the focus with a control that fields replace: to the first field, and back to the control.
+ * Otherwise the focus would be nowhere, and what is typed next would be shortcuts. Args: `box`, a
+ * ref to what holds both or to the one that is shown; `isOpen`, whether the fields are shown.
+ */
+export function useSwappedFocus(box, isOpen) {
+  const was = useRef(isOpen);
+  useLayoutEffect(() => {
+    if (was.current === isOpen) return;
+    was.current = isOpen;
+    const inside = box.current.querySelector(isOpen ? "input" : "button") ?? box.current;
+    inside.focus();
+    inside.select?.();
+  }, [isOpen]);
 }
 
 const visible = (selector) =>

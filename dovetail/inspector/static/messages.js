@@ -1,7 +1,11 @@
 /** The messages on the wire: each reply is joined to its request, and each row can be filtered. */
 import { signal } from "./html.js";
-import { keep, on } from "./store.js";
+import { keep, on, state } from "./store.js";
+import { tryParse } from "./components/json.js";
+import { print } from "./components/json_text.js";
 
+/** A request that is open for as long as its stream. */
+export const STREAM = "subscriptions/listen";
 const MAX_ROWS = 20000;
 const PINS = "dovetail.pins"; // in the storage of the tab
 const NUMBERS = { ms: (row) => row.ms ?? row.reply?.ms, bytes: (row) => row.bytes };
@@ -13,7 +17,7 @@ const WORDS = {
 const FLAGS = {
   error: (row) => row.isError || row.reply?.isError,
   pinned: (row) => row.isPinned,
-  open: (row) => row.kind === "request" && !row.reply,
+  open: (row) => row.kind === "request" && endOf(row) === undefined,
 };
 const RANGE = /^at:(\d+(?:\.\d+)?)\.\.(\d+(?:\.\d+)?)$/; // seconds since the first message
 const COMPARE = /^(ms|bytes):([<>]=?)?(\d+(?:\.\d+)?)$/;
@@ -22,6 +26,7 @@ export let rows = [];
 export const version = signal(0); // changes with the rows
 const waiting = new Map(); // connection, direction and id -> the request
 const exchanges = [];
+const closings = []; // {connection, at}: when this connection, and those before it, were over
 
 const pins = new Set(JSON.parse(sessionStorage.getItem(PINS) ?? "[]"));
 const pinOf = (row) => `${row.n} ${row.at}`; // numbers begin again with each command
@@ -37,8 +42,10 @@ function add(event) {
   first ??= event.at;
   const row = { ...event, isError: event.error === true, isPinned: pins.has(pinOf(event)) };
   const keyFor = (way) => `${connection} ${way} ${id}`;
-  if (id === undefined) row.kind = "notification";
-  else if (method !== undefined) {
+  if (id === undefined) {
+    row.kind = "notification";
+    if (method === "notifications/cancelled") cancel(event);
+  } else if (method !== undefined) {
     row.kind = "request";
     waiting.set(keyFor(direction), row);
   } else {
@@ -53,6 +60,26 @@ function add(event) {
   }
   push(row);
 }
+
+/** Note when the request was cancelled that a notification is about. A reply may still come. */
+function cancel({ connection, direction, text, at }) {
+  const id = tryParse(text)?.get?.("params")?.get?.("requestId");
+  const request = waiting.get(`${connection} ${direction} ${print(id)}`);
+  if (request) request.cancelledAt ??= at;
+}
+
+/** When the connection of a message was over. After a reload of the page, this may be too late. */
+function endOfConnection(row) {
+  const { connection, status } = state.value;
+  const isOver = row.connection < connection || !["opening", "open"].includes(status);
+  if (!isOver) return undefined;
+  const closed = closings.find((one) => one.connection >= row.connection && one.at >= row.at);
+  const next = closed ?? rows.find((one) => one.connection > row.connection) ?? rows.at(-1);
+  return next.at;
+}
+
+/** When a request ended: with its reply, when it was cancelled, or with its connection. */
+export const endOf = (row) => row.reply?.at ?? row.cancelledAt ?? endOfConnection(row);
 
 function push(row) {
   rows.push(row);
@@ -71,6 +98,10 @@ export function pin(row) {
 }
 
 on("wire", add);
+on("state", ({ connection, status, at }) => {
+  if (status === "opening") closings.push({ connection: connection - 1, at });
+  else if (status !== "open") closings.push({ connection, at });
+});
 on("lost", ({ id, data, ...event }) => {
   const bytes = new TextEncoder().encode(data).length;
   const fields = { id: id == null ? undefined : JSON.stringify(id), text: data, bytes };
@@ -103,6 +134,17 @@ export function findExchanges(row) {
   const alike = rows.filter(isAlike);
   const kept = found.filter((one) => one.started >= alike[0].at);
   return kept.slice(alike.indexOf(sent), alike.indexOf(sent) + 1);
+}
+
+const isKey = (term) =>
+  COMPARE.test(term) || RANGE.test(term) || Object.hasOwn(WORDS, term.split(":")[0]);
+
+/** Why no message matches a filter, in words. */
+export function whyNoMatch(text) {
+  const terms = text.split(/\s+/).map((term) => term.replace(/^-/, ""));
+  const odd = terms.find((term) => /^\w+:./.test(term) && !isKey(term));
+  const keys = "The keys are method:, id:, to:, ms:, bytes: and at:.";
+  return `No messages match.${odd ? ` ${odd} is searched as text. ${keys}` : ""}`;
 }
 
 function readTerm(term) {

@@ -11,6 +11,7 @@ import { parse, text } from "./components/json_text.js";
 const MAX_KEPT = 20000; // events of a kind
 const MAX_CALLS = 100;
 const MAX_TASKS = 500;
+const NOT_CONNECTED = 503; // the status of an operation that needs a connection
 const OPENED = "dovetail.opened"; // in the storage of the tab: what was open before a reload
 const KEYS = { tools: "name", resources: "uri", templates: "uriTemplate", prompts: "name" };
 const LISTS = Object.keys(KEYS);
@@ -29,6 +30,7 @@ export const questions = signal([]);
 export const tasks = signal(new Map());
 export const answered = signal([]);
 export const snapshot = signal({}); // the fields that belong to one panel: saved, roots, level, …
+export const lastLogAt = signal(0); // when the server last wrote to stderr or its log, in seconds since 1970
 export const announcement = signal(""); // for screen readers
 export const problem = signal(null); // of the last operation: {message, whatToDo}
 
@@ -149,7 +151,10 @@ function receive(events) {
   arrived.push(...events);
 }
 
-on("state", (event) => (state.value = event));
+on("state", (event) => {
+  state.value = event;
+  if (event.status === "open" && problem.value?.status === NOT_CONNECTED) problem.value = null;
+});
 on("changed", ({ what, value }) => {
   snapshot.value = { ...snapshot.value, [what]: value };
   if (what === "revisions") revisions.value = value;
@@ -161,6 +166,7 @@ on("lists", (event) => {
   if (message || !reload.value?.files) reload.value = { message }; // a restart says it with its files
   if (message) announcement.value = `The server changed: ${message}`;
 });
+for (const kind of ["stderr", "log"]) on(kind, ({ at }) => (lastLogAt.value = at));
 on("reload", (event) => {
   reload.value = event;
   announcement.value = event.message;

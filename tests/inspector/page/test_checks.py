@@ -48,7 +48,12 @@ async def test_findings_are_shown_worst_first_linked_and_ignored_with_a_reason(
         assert await page.says(heads) == ["a.b tool", "fetch tool", "Server"]
         assert not await page.says("document.body.innerText.includes('name-dot')")
         await page.click("button[aria-label='Ignore default-url']")
-        await page.fill("article input.line", "our own API")
+        await page.until("document.activeElement.matches('article input.line')")
+        await page.click("button", text="Cancel")
+        await page.until("document.activeElement.ariaLabel === 'Ignore default-url'")
+        await page.press("Enter")
+        await page.until("document.activeElement.matches('article input.line')")
+        await page.type("our own API")
         await page.click("button", text="Ignore for this tool")
         await page.until("!document.body.innerText.includes('default-url')")
         await text(page, "2 ignored")

@@ -9,6 +9,7 @@ import pytest
 
 from tests.browser import Page
 
+from .actions import call, has
 from .harness import SERVER, inspected
 from .pictures import MAX_PICTURE_BYTES, PICTURES, take_picture
 
@@ -54,12 +55,15 @@ async def test_a_form_stays_filled_in_over_a_restart_that_says_what_changed(serv
 async def test_a_restart_by_hand_says_what_changed_on_every_panel(server: Path) -> None:
     async with inspected(server, folder=server.parent) as page:
         await text(page, "add")
+        await call(page)
         await page.click(".tabs button", text="Log")
         save(server, MORE)
         await page.click("header button", text="Restart")
         await page.until("document.querySelector('.restarted')?.innerText === '+1 tool: subtract'")
         await page.click("header button", text="Restart")
         await page.until("!document.querySelector('.restarted')")
+        await page.click(".tabs button", text="Tools2")
+        await page.until(has("before the restart", ".result"))
 
 
 async def test_a_traceback_is_shown_until_the_file_is_repaired(server: Path) -> None:
@@ -70,9 +74,16 @@ async def test_a_traceback_is_shown_until_the_file_is_repaired(server: Path) -> 
         await text(page, "Correct the file and save it")
         assert await page.axe() == []
         assert await page.says("document.body.innerText.includes('add')"), "the last lists stay"
+        assert await page.says("document.querySelector('.middle [data-key=c]').disabled")
+        await page.click(".wire .row")
+        await page.click(".detail button[data-key=r]")
+        await text(page, "not connected. Correct the file and save it")
+        page.console.clear()
         save(server, MORE)
         await text(page, "+1 tool: subtract")
         assert not await page.says("document.body.innerText.includes('SyntaxError')")
+        assert await page.says("document.querySelector('.notice')") is None
+        await page.until("document.querySelector('.middle [data-key=c]:enabled')")
 
 
 @pytest.mark.parametrize("picture", sorted(PICTURES.glob("*.png")), ids=lambda path: path.name)

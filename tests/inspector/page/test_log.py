@@ -9,10 +9,10 @@ from .harness import inspected
 SERVER = '''
 import sys
 
-from dovetail import Context, Server
+from dovetail import Context, Server, ToolError
 
 server = Server("chatty", version="1")
-print("started \\u202e", file=sys.stderr, flush=True)
+print("    started \\u202e", file=sys.stderr, flush=True)
 
 
 @server.tool
@@ -20,7 +20,7 @@ async def talk(ctx: Context) -> str:
     """Log something."""
     await ctx.info("quiet words")
     await ctx.error("loud words")
-    return "done"
+    raise ToolError("done")
 
 
 if __name__ == "__main__":
@@ -41,8 +41,9 @@ async def test_entries_are_filtered_searched_and_kept_across_a_restart(tmp_path:
         await page.click("[role=option]")
         await page.click("article button.primary")
         await text(page, "done")
-        await page.click(".tabs button", text="Log")
+        await page.click(".result button", text="log")
         await text(page, "loud words")
+        await text(page, "    started")
         assert await page.says("document.querySelector('article .invisible').innerText") == "U+202E"
         await page.fill("article input[type=search]", "quiet")
         await page.until(f"{COUNT} === 1")

@@ -22,7 +22,7 @@ class Size(Struct):
 
 
 @server.tool
-async def order(call: Context) -> str:
+async def order(call: Context, *, OTHERS) -> str:
     """Order a shirt."""
     answer = await call.elicit("Which <b>size</b>?", Size)
     return f"{answer.action} {answer.data}"
@@ -52,6 +52,9 @@ if __name__ == "__main__":
 '''
 
 
+SERVER = SERVER.replace("OTHERS", ", ".join(f"field_{n}: str = ''" for n in range(12)))
+
+
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
     path = tmp_path / "shop.py"
@@ -62,8 +65,12 @@ def shop(tmp_path: Path) -> Path:
 async def test_a_form_is_answered_beside_the_tool(shop: Path) -> None:
     async with inspected(shop, folder=shop.parent) as page:
         await open_tool(page, "order")
+        await page.says("document.querySelector('.middle').scrollTo(0, 9999)")
         await page.click("button.primary[data-key=c]")
         assert await page.until(has("Which <b>size</b>?", ".card"))
+        await page.click(".item .actions button", text="The server asks… ↑")
+        await page.until("document.activeElement.closest('.card') !== null")
+        await page.until(f"!{has('The server asks…', '.item .actions')}")
         assert await page.says("document.querySelector('dialog') === null")
         assert await page.says("document.querySelector('.tabs .count') !== null")
         await choose(page, ".card select", "M")

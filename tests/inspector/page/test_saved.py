@@ -26,7 +26,11 @@ async def save(page: Page, name: str, **fields: str) -> None:
     for field, value in fields.items():
         await page.fill(f"#arguments--{field}", value)
     await page.click(".middle .actions button", text="Save…")
-    await page.fill("#save-name", name)
+    await page.click(".middle form button", text="Cancel")
+    await page.until("document.activeElement.textContent === 'Save…'")
+    await page.press("Enter")
+    await page.until("document.activeElement.id === 'save-name'")
+    await page.type(name)  # what was suggested is selected; letters are not shortcuts
     await page.click(".middle form button", text="Save")
     await page.until(has(name, ".middle h2"))
 
@@ -50,6 +54,8 @@ async def test_a_call_is_saved_expected_run_and_exported(server: Path) -> None:
         await save(page, "wrong", a="1")
         await page.fill("#saved-equals", "4")
         await page.fill("#saved-name", "wrong sum")
+        export = "[...document.querySelectorAll('.left button')].at(-1)"
+        await page.until(f"{export}.disabled")  # it would leave out what is not saved
         await page.click(".middle .actions button", text="Save")
         await page.until(has("wrong sum", ".middle h2"))
         await page.click(".left button", text="Run all")

@@ -12,6 +12,8 @@ from .raw_server import tool, write_server
 from .test_hostile import EVIL, FOREIGN
 
 SERVER = '''
+import asyncio
+
 from dovetail import Context, Server
 
 server = Server("shop", version="1")
@@ -24,6 +26,12 @@ async def order(ctx: Context) -> str:
     return (await ctx.elicit("How many?", SCHEMA)).action
 
 
+@server.tool
+async def wait() -> None:
+    """Never end."""
+    await asyncio.Event().wait()
+
+
 @server.tool(task="optional")
 async def pack(ctx: Context) -> str:
     """Pack."""
@@ -33,6 +41,7 @@ async def pack(ctx: Context) -> str:
 if __name__ == "__main__":
     server.run()
 '''
+SPANS = "[...document.querySelectorAll('#timeline .row')]"
 ROWS = "[...document.querySelectorAll('#timeline .row')].map((one) => one.innerText)"
 FILTER = "document.querySelector('.wire input[type=search]').value"
 TO = "document.querySelectorAll('.seconds input')[1].value"
@@ -76,6 +85,17 @@ async def test_a_call_its_question_and_its_messages(tmp_path: Path, revision: st
         await page.until(f"Number({TO}) < {zoomed}")
         await page.click("button", text="Show all")
         await page.until(f"{ROWS}.some((one) => one.includes('tools/list'))")
+
+        await page.click(".tabs button", text="Tools3")
+        await open_tool(page, "wait")
+        await page.click("button.primary[data-key=c]")
+        await page.click(".result button", text="Cancel")
+        await wait_for_result(page)
+        await page.click("header button", text="Restart")
+        await page.click(".tabs button", text="Timeline")
+        await page.until(f"{ROWS}.filter((one) => one.includes('tools/list')).length === 2")
+        opened = await page.says(f"{SPANS}.filter((one) => one.querySelector('.open')).length")
+        assert opened <= 1, "what was cancelled, or belongs to the process before, is over"
 
 
 async def test_a_range_is_dragged_and_labels_are_text(tmp_path: Path) -> None:

@@ -13,11 +13,17 @@ from .harness import inspected
 from .raw_server import object_of, tool, write_server
 
 ROWS = "[...document.querySelectorAll('.wire .row')]"
+AT_END = """(({ scrollTop, clientHeight, scrollHeight }) =>
+  scrollTop > 0 && scrollTop + clientHeight >= scrollHeight - 1)(document.querySelector('#wire'))"""
 
 
 def write(folder: Path) -> Path:
-    tools = [tool("say", object_of(text={"type": "string"})), tool("fail")]
-    return write_server(folder, tools, {"fail": {"error": {"code": -1, "message": "no"}}})
+    tools = [tool("say", object_of(text={"type": "string"})), tool("fail"), tool("wrong")]
+    tools += [tool("chat")]
+    failed = {"content": [{"type": "text", "text": "no"}], "isError": True}
+    results = {"fail": {"error": {"code": -1, "message": "no"}}, "wrong": failed}
+    results["chat"] = {"content": [], "notes": 60}
+    return write_server(folder, tools, results)
 
 
 def row(text: str) -> str:
@@ -38,18 +44,32 @@ async def test_a_reply_is_joined_to_its_request(tmp_path: Path) -> None:
 
 async def test_messages_are_filtered_by_what_they_are(tmp_path: Path) -> None:
     async with inspected(write(tmp_path), folder=tmp_path) as page:
-        for name in ("say", "fail"):
+        for name in ("say", "fail", "wrong"):
             await open_tool(page, name)
             await call(page)
         for text, count in [
-            ("method:tools/call", 4),
-            ("method:tools/call error", 2),
+            ("method:tools/call", 6),
+            ("method:tools/call error", 4),
+            ("isError error to:client", 1),
             ("method:tools/call -error to:client", 1),
             ("ms:>60000", 0),
             ("method:tools/call bytes:<100000 say", 1),
         ]:
             await page.fill(".wire input[type=search]", text)
             assert await page.until(f"{ROWS}.length === {count}"), text
+        await page.fill(".wire input[type=search]", "ms:>abc")
+        assert await page.until(has("No messages match. ms:>abc is searched as text.", ".wire"))
+        await page.fill(".wire input[type=search]", "")
+        await open_tool(page, "chat")
+        for hide, show in (
+            (page.click("button", text="Hide wire"), page.click("button", text="Show wire")),
+            (page.resize(600, 800), page.resize(1280, 800)),
+        ):
+            await hide
+            await page.until("!document.querySelector('#wire').checkVisibility()")
+            await call(page)
+            await show
+            await page.until(AT_END)
 
 
 async def test_a_message_is_edited_and_sent_again(tmp_path: Path) -> None:

@@ -147,15 +147,18 @@ export function print(value, indent = 0, margin = "\n") {
 export const text = (value) =>
   typeof value === "string" ? value : value === undefined ? "" : print(value);
 
-/** Return the first draft in a value, or undefined if the value is complete. */
-export function findDraft(value) {
-  if (value instanceof Draft) return value;
+/** Return the first draft in a value and where it is: {draft, path}; or undefined. */
+export function locateDraft(value, path = []) {
+  if (value instanceof Draft) return { draft: value, path };
   if (value === null || typeof value !== "object" || value instanceof NumberText) return undefined;
-  for (const one of value.values()) {
-    const found = findDraft(one);
+  for (const [key, one] of value.entries()) {
+    const found = locateDraft(one, [...path, key]);
     if (found) return found;
   }
   return undefined;
 }
+
+/** Return the first draft in a value, or undefined if the value is complete. */
+export const findDraft = (value) => locateDraft(value)?.draft;
 
 export const isSame = (one, other) => one === other || print(one) === print(other);

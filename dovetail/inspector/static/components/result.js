@@ -1,6 +1,6 @@
 /** What a call returned: its content blocks, its structured content, or its error. */
-import { html, useMemo, useState } from "../html.js";
-import { isRecording, labelOf, openPanel } from "../store.js";
+import { html, signal, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
+import { isRecording, labelOf, lastLogAt, openPanel, state } from "../store.js";
 import { Json, JsonBlock, tryParse } from "./json.js";
 import { print, text } from "./json_text.js";
 import { Copy, Link, Text } from "./text.js";
@@ -215,17 +215,61 @@ function Content({ result }) {
   ${!blocks.length && structured === undefined && html`<p class="empty">The result has no content.</p>`}`;
 }
 
+const away = signal([]); // elements that are watched, and out of view
+
+/** Watch whether an element is in view: if it is not, the bar of the form shows the way to it. */
+export function useWatched(box) {
+  useLayoutEffect(() => {
+    const element = box.current;
+    const leave = () => (away.value = away.value.filter((one) => one !== element));
+    const look = (entries) => {
+      leave();
+      if (!entries.at(-1).isIntersecting) away.value = [...away.value, element];
+    };
+    const observer = new IntersectionObserver(look, { rootMargin: "-20px" });
+    observer.observe(element);
+    return () => {
+      observer.disconnect();
+      leave();
+    };
+  }, []);
+}
+
+const statusOf = (call) =>
+  call.status === "error" && call.result ? "tool error" : STATUS[call.status];
+
+/** In the bar of a form: the way to an open question and to the result, if they are out of view. */
+export function Away({ call }) {
+  const card = away.value.find((one) => one.matches(".card"));
+  const result = away.value.find((one) => !one.matches(".card"));
+  const answer = () => {
+    card.scrollIntoView();
+    card.querySelector("input, textarea, select, button")?.focus();
+  };
+  return html`${card && html`<button class="quiet" onClick=${answer}><span class="pill running">The server asks…</span> ↑</button>`}
+  ${
+    call &&
+    result &&
+    html`<button class="quiet" onClick=${() => result.scrollIntoView()}>
+      <span class=${`pill ${call.status}`}>${statusOf(call)}</span>${" "}
+      ${call.ms !== undefined && formatMs(call.ms)} ↓
+    </button>`
+  }`;
+}
+
 /**
  * A call: its status, progress and result. Args: `call`; `onCancel()`; `show`, the component for its
  * `result` (default: the content of a tool's result).
  */
 export function CallResult({ call, onCancel, show: Shown = Content }) {
   const [isRaw, setRaw] = useState(false);
-  const status = call.status === "error" && call.result ? "tool error" : STATUS[call.status];
+  const bar = useRef(null);
+  useWatched(bar);
   return html`<section class="result" aria-label="Result" data-call=${call.call}>
-    <div class="bar">
+    <div class="bar" ref=${bar}>
       <h3>Result</h3>
-      <span class=${`pill ${call.status}`}>${status}</span>
+      <span class=${`pill ${call.status}`}>${statusOf(call)}</span>
+      ${call.connection < state.value.connection && html`<span class="tag warn">before the restart</span>`}
       ${call.ms !== undefined && html`<span class="hint">${formatMs(call.ms)}</span>`}
       ${call.result && html`<span class="hint">${formatBytes(call.result.length)}</span>`}
       <span class="grow"></span>
@@ -234,6 +278,7 @@ export function CallResult({ call, onCancel, show: Shown = Content }) {
     </div>
     ${call.status === "running" && call.progress && html`<${Progress} progress=${call.progress} />`}
     ${call.error && html`<${Failure} error=${call.error} />`}
+    ${call.status === "error" && lastLogAt.value >= call.started && html`<p class="hint">The server wrote more to its <button class="link" onClick=${() => openPanel("log")}>log</button>.</p>`}
     ${call.result && (isRaw ? html`<${JsonBlock} title="As sent" text=${call.result} />` : html`<${Shown} key=${call.call} result=${call.result} />`)}
   </section>`;
 }

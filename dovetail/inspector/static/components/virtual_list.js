@@ -21,6 +21,7 @@ export function VirtualList(props) {
 
   const look = () => {
     const { scrollTop, clientHeight, scrollHeight } = box.current;
+    if (!clientHeight) return; // it is hidden, and not scrolled
     atEnd.current = scrollTop + clientHeight >= scrollHeight - height;
     setWindow((old) =>
       old.top === scrollTop && old.room === clientHeight
@@ -28,15 +29,16 @@ export function VirtualList(props) {
         : { top: scrollTop, room: clientHeight },
     );
   };
+  const stay = () => {
+    if (follow && atEnd.current) box.current.scrollTop = box.current.scrollHeight;
+    look();
+  };
   useLayoutEffect(() => {
-    const observer = new ResizeObserver(look);
+    const observer = new ResizeObserver(stay);
     observer.observe(box.current);
     return () => observer.disconnect();
   }, []);
-  useLayoutEffect(() => {
-    if (follow && atEnd.current) box.current.scrollTop = rows.length * height;
-    look();
-  });
+  useLayoutEffect(stay);
 
   const show = (index) => {
     const list = box.current;

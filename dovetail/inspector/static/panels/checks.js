@@ -1,5 +1,6 @@
 /** The findings of `dovetail check`, worst first, each linked to its item. */
-import { html, signal, useEffect, useState } from "../html.js";
+import { html, signal, useEffect, useRef, useState } from "../html.js";
+import { useSwappedFocus } from "../keys.js";
 import { openPanel, run, state } from "../store.js";
 import { Prose, Text } from "../components/text.js";
 
@@ -32,6 +33,7 @@ function Ignore({ finding, id, close }) {
     if (await run("ignore", fields)) {
       close();
       await check();
+      document.querySelector(".middle").focus(); // the finding is gone
     }
   };
   return html`<div class="actions">
@@ -50,7 +52,9 @@ function Ignore({ finding, id, close }) {
 
 function Finding({ finding, id }) {
   const [isOpen, setOpen] = useState(false);
-  return html`<li>
+  const box = useRef(null);
+  useSwappedFocus(box, isOpen);
+  return html`<li ref=${box}>
     <div class="meta-line">
       <span class=${`tag ${TONES[finding.level]}`}>${finding.level}</span>
       <strong><code>${finding.rule}</code></strong>

@@ -1,5 +1,5 @@
 /** Compare: one request in every revision, or one call before and after a restart. */
-import { effect, html, signal, useEffect, useState } from "../html.js";
+import { effect, html, signal, useEffect, useRef, useState } from "../html.js";
 import { post } from "../api.js";
 import {
   announcement,
@@ -22,6 +22,7 @@ import { Text, visible } from "../components/text.js";
 import { draftOf } from "./tools.js";
 
 const MAX_CHOICES = 200;
+const MIN_SHOWN = 160; // pixels of a table that are enough to notice it
 const LISTS = [
   ["tools", "tools/list"],
   ["resources", "resources/list"],
@@ -33,6 +34,7 @@ const mode = signal("revisions"); // or "restart"
 const request = signal(null); // {method, params}; null until something is chosen
 const seconds = signal("30");
 const found = signal(null); // the outcomes of the comparison: {comparison, newest, revisions}
+let isAwaited = false; // whether a comparison was started here whose table is not shown yet
 
 const take = ({ method, params }) =>
   (request.value = { method, params: tryParse(params) ?? new Map() });
@@ -127,6 +129,7 @@ function Ask() {
   const draft = findDraft(chosen.params);
   const start = async () => {
     const params = print(chosen.params ?? new Map());
+    isAwaited = true;
     await run("compare", { method: chosen.method, params, timeout: Number(seconds.value) || 30 });
   };
   return html`<div class="option-grid flush">
@@ -198,14 +201,27 @@ const sentence = (got) =>
     .map((one) => `${one.label} ${summarise(one)}`)
     .join("; ");
 
+/** When the comparison is done that was started here, show its table, if that is out of view. */
+function useShown(isDone) {
+  const head = useRef(null);
+  useEffect(() => {
+    if (!isDone || !isAwaited) return;
+    isAwaited = false;
+    if (head.current.getBoundingClientRect().bottom > innerHeight - MIN_SHOWN)
+      head.current.scrollIntoView();
+  }, [isDone]);
+  return head;
+}
+
 function Revisions() {
   const told = snapshot.value.comparison;
   const outcomes = useOutcomes();
+  const head = useShown(Boolean(outcomes) && told.status === "done");
   const isAlone = outcomes && told.status !== "running" && columnsOf(outcomes).length === 1;
   const refused = outcomes?.revisions.filter(isRefused).map((one) => one.revision) ?? [];
   return html`<${Ask} /> ${
       outcomes &&
-      html`<h3 class="bar">
+      html`<h3 class="bar" ref=${head}>
         <code><${Text} max=${80}>${told.method}<//></code>
         <code class="hint"><${Text} max=${160}>${outcomes.params}<//></code>
       </h3>`

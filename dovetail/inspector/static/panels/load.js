@@ -1,7 +1,7 @@
 /** Load: many runs of a saved call, and how long the requests of this session took. */
 import { html, signal, useRef } from "../html.js";
 import { on, run, snapshot, state } from "../store.js";
-import { rows, version } from "../messages.js";
+import { rows, STREAM, version } from "../messages.js";
 import { Text, visible } from "../components/text.js";
 
 const TIMES = ["min", "p50", "p95", "p99", "max"];
@@ -147,6 +147,7 @@ function latencies() {
   const found = new Map();
   for (const row of rows) {
     if (row.kind !== "request" || row.direction !== "to_server" || !row.reply) continue;
+    if (row.method === STREAM) continue; // it takes as long as somebody listens
     if (!found.has(row.method)) found.set(row.method, []);
     found.get(row.method).push(row.reply.ms);
   }

@@ -4,7 +4,7 @@ import { keyOf, labelOf, lastCallOf, lists, openedKey, openPanel, run, state } f
 import { CompletedFields, filled, makeDrafts } from "../components/completion.js";
 import { JsonBlock, tryParse } from "../components/json.js";
 import { text } from "../components/json_text.js";
-import { Block, CallResult, Definition, ItemHead, WithServer } from "../components/result.js";
+import { Away, Block, CallResult, Definition, ItemHead, WithServer } from "../components/result.js";
 import { Copy, Text, visible } from "../components/text.js";
 import { FilteredList, filterItems } from "../components/virtual_list.js";
 
@@ -102,6 +102,7 @@ function Prompt({ prompt }) {
           onClick=${() => openPanel("compare", { method: "prompts/get", params: JSON.stringify({ name, arguments: filled(values) }) })}>
           Compare revisions
         </button>
+        <${Away} call=${done} />
       </div>
     <//>
     ${done && html`<${CallResult} call=${done} show=${Messages} onCancel=${() => run("cancel", { call: done.call })} />`}

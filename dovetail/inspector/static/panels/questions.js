@@ -5,7 +5,7 @@ import { answered, questions, run, snapshot } from "../store.js";
 import { Form } from "../components/form.js";
 import { tryParse } from "../components/json.js";
 import { findDraft, print } from "../components/json_text.js";
-import { Block } from "../components/result.js";
+import { Block, useWatched } from "../components/result.js";
 import { Link, Text } from "../components/text.js";
 
 const ACTIONS = { accept: "answered", decline: "declined", cancel: "cancelled" };
@@ -82,6 +82,7 @@ const BODIES = { form: FormBody, url: UrlBody, sampling: SamplingBody, roots: Ro
 function Card({ question }) {
   const box = useRef(null);
   useFocusReturn(box);
+  useWatched(box);
   const [value, set] = useState(undefined);
   const [always, setAlways] = useState(false);
   const id = question.question;

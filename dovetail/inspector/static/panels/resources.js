@@ -5,6 +5,7 @@ import { CompletedFields, filled, makeDrafts } from "../components/completion.js
 import { JsonBlock, tryParse } from "../components/json.js";
 import { print, text } from "../components/json_text.js";
 import {
+  Away,
   CallResult,
   Definition,
   formatBytes,
@@ -91,8 +92,11 @@ function Contents({ result }) {
   ${!contents.length && html`<p class="empty">The resource has no contents.</p>`}`;
 }
 
-/** The buttons for one URI, its changes, and what was read. */
-function Reading({ uri }) {
+/**
+ * The buttons for one URI, its changes, and what was read. Args: `uri`; `find()`, which returns the
+ * URI to read, if what is typed may be newer than `uri`.
+ */
+function Reading({ uri, find = () => uri }) {
   const read = lastReadOf(uri);
   const changed = updatesOf(uri);
   const isSubscribed = store.snapshot.value.subscriptions?.includes(uri) ?? false;
@@ -104,7 +108,7 @@ function Reading({ uri }) {
         class="primary"
         data-key="c"
         disabled=${!isOpen}
-        onClick=${() => store.run("read", { uri })}>
+        onClick=${async () => store.run("read", { uri: (await find()) ?? uri })}>
         ${isChanged && read ? "Read again" : "Read"} <kbd>c</kbd>
       </button>
       <button
@@ -114,6 +118,7 @@ function Reading({ uri }) {
       <button aria-pressed=${isSubscribed} disabled=${!isOpen} onClick=${toggle}>
         ${isSubscribed ? "Unsubscribe" : "Subscribe"}
       </button>
+      <${Away} call=${read} />
       <span role="status" class="meta-line">
         ${isSubscribed && !changed.count && html`<span class="hint">Subscribed. No changes yet.</span>`}
         ${changed.count > 0 && html`<span class=${`tag ${isChanged ? "warn" : ""}`}>Changed ${changed.count === 1 ? "once" : `${changed.count.toLocaleString("en")} times`}, last at ${time(changed.at)}</span>`}
@@ -146,15 +151,16 @@ function Resource({ uri, item }) {
   </article>`;
 }
 
+const expand = (template) =>
+  store.run("expand", { template, values: filled(drafts.read(template)) });
+
 /** The URI and the variables of a template, which Python works out. */
 function useExpanded(template, values) {
   const [found, setFound] = useState({ uri: "", variables: [] });
   const sent = print(new Map(Object.entries(values)));
   useEffect(() => {
     let isCurrent = true;
-    store
-      .run("expand", { template, values: filled(values) })
-      .then((expanded) => isCurrent && expanded && setFound(expanded));
+    expand(template).then((expanded) => isCurrent && expanded && setFound(expanded));
     return () => (isCurrent = false);
   }, [template, sent]);
   return found;
@@ -185,7 +191,7 @@ function Template({ template, item }) {
           <span class="hint">URI</span> <code data-uri><${Text} max=${1000}>${uri}<//></code>
         </p>`
       }
-      <${Reading} uri=${uri} />
+      <${Reading} uri=${uri} find=${async () => (await expand(template))?.uri} />
     <//>
   </article>`;
 }

@@ -18,6 +18,7 @@ const STATES = {
   stopped: ["–", "stopped", ""],
 };
 const runs = signal(new Map()); // name -> its last `run` event
+const isUnsaved = signal(false); // whether the open call is changed and not saved
 const tests = signal(null); // the exported text, while it is shown
 
 on("run", (event) => (runs.value = new Map(runs.value).set(event.name, event)));
@@ -68,7 +69,9 @@ export function List() {
               Run all
             </button>`
       }
-      <button disabled=${!calls.length} onClick=${exportTests}>Export as pytest</button>
+      <button disabled=${!calls.length || isUnsaved.value} onClick=${exportTests}>
+        Export as pytest
+      </button>
       <span class="hint" role="status">${summary()}</span>
     </div>
     ${problem && html`<p class="error pad" role="alert"><${Text} max=${300}>${problem}<//> ${whatToDo}</p>`}
@@ -151,6 +154,8 @@ function Call({ call }) {
   const sent = draft ? null : toOperation(call, fields);
   const isChanged =
     !sent || JSON.stringify(sent) !== JSON.stringify(toOperation(call, fieldsOf(call)));
+  useEffect(() => void (isUnsaved.value = isChanged), [isChanged]);
+  useEffect(() => () => (isUnsaved.value = false), []);
   const isWrong = Boolean(draft) || !(Number(fields.underMs || 1) > 0);
   const save = async () => {
     if ((await run("save", sent)) && fields.name !== call.name)
@@ -205,7 +210,7 @@ function Call({ call }) {
         Run <kbd>c</kbd>
       </button>
       <button disabled=${!isChanged || isWrong || !fields.name.trim()} onClick=${save}>Save</button>
-      ${isChanged && html`<span class="hint">Save the changes to run the call.</span>`}
+      ${isChanged && html`<span class="hint">Save the changes to run or export the call.</span>`}
     </div>
     <${Outcome} name=${call.name} accept=${(equals) => change({ equals })} />
   </article>`;

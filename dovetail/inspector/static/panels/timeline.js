@@ -1,14 +1,13 @@
 /** The timeline: calls with the rounds of their questions, tasks, streams and other requests as spans. */
 import { html, signal, useMemo } from "../html.js";
-import { calls, openPanel, selection, tasks } from "../store.js";
-import { firstAt, rows, version } from "../messages.js";
+import { calls, openPanel, selection, state, tasks } from "../store.js";
+import { endOf, firstAt, rows, STREAM, version } from "../messages.js";
 import { formatMs } from "../components/result.js";
 import { Text } from "../components/text.js";
 import { formatSeconds, lengthOf, Timeline } from "../components/timeline.js";
 import { filter as wireFilter } from "./wire.js";
 
 const ROUND = /"resultType"\s*:\s*"input_required"/;
-const STREAM = "subscriptions/listen";
 const OVER = ["completed", "failed", "cancelled", "unknown"];
 const MAX_PARTS = 20; // listed below the timeline
 const MARGIN = 0.05; // around a span that is zoomed to
@@ -40,7 +39,7 @@ const spanOfRow = (row) => ({
   kind: row.direction === "to_client" ? "question" : row.method === STREAM ? "stream" : "request",
   label: row.method,
   start: row.at,
-  end: row.reply?.at,
+  end: endOf(row),
   isBad: Boolean(row.reply?.isError),
 });
 
@@ -72,7 +71,8 @@ function collect() {
     else {
       if (asked.has(owner)) owner.parts.push(question(`round ${row.n}`, asked.get(owner), row.at));
       if (isOurs) asked.delete(owner);
-      owner.parts.push(spanOfRow(row));
+      const span = spanOfRow(row);
+      owner.parts.push({ ...span, end: span.end ?? owner.end }); // without a reply, if cancelled
       if (isRound(row.reply)) asked.set(owner, row.reply.at);
     }
   }
@@ -148,7 +148,7 @@ function Chosen({ span, base, now }) {
 
 export function Main() {
   const changed = version.value;
-  const spans = useMemo(collect, [changed, calls.value, tasks.value]);
+  const spans = useMemo(collect, [changed, calls.value, tasks.value, state.value]);
   const base = firstAt();
   if (base === undefined || !spans.length)
     return html`<article class="item">

@@ -1,5 +1,5 @@
 /** Tools: the list, a form for the arguments, and the result of the last call. */
-import { html, signal, useMemo, useState } from "../html.js";
+import { html, signal, useMemo, useRef, useState } from "../html.js";
 import {
   keep,
   keyOf,
@@ -12,10 +12,11 @@ import {
   snapshot,
   state,
 } from "../store.js";
+import { useSwappedFocus } from "../keys.js";
 import { Form } from "../components/form.js";
 import { JsonEditor, read } from "../components/json_editor.js";
-import { findDraft, print } from "../components/json_text.js";
-import { CallResult, Definition, ItemHead, WithServer } from "../components/result.js";
+import { locateDraft, print } from "../components/json_text.js";
+import { Away, CallResult, Definition, ItemHead, WithServer } from "../components/result.js";
 import { Text, visible } from "../components/text.js";
 import { FilteredList, filterItems } from "../components/virtual_list.js";
 
@@ -158,6 +159,8 @@ function Options({ tool, chosen, change }) {
 /** Ask for a name, and save the call. */
 function Save({ tool, value, disabled }) {
   const [name, setName] = useState(null);
+  const box = useRef(null);
+  useSwappedFocus(box, name !== null);
   const begin = () => {
     const taken = new Set(snapshot.value.saved?.calls?.map((one) => one.name));
     const names = [tool, ...Array.from(taken, (_, at) => `${tool} ${at + 2}`)];
@@ -168,8 +171,9 @@ function Save({ tool, value, disabled }) {
     if (await run("save", { name, tool, arguments: print(value ?? new Map()) }))
       openPanel("saved", name.trim());
   };
-  if (name === null) return html`<button disabled=${disabled} onClick=${begin}>Save…</button>`;
-  return html`<form class="actions" onSubmit=${save}>
+  if (name === null)
+    return html`<button ref=${box} disabled=${disabled} onClick=${begin}>Save…</button>`;
+  return html`<form class="actions" ref=${box} onSubmit=${save}>
     <label for="save-name">Name</label>
     <input
       id="save-name"
@@ -195,14 +199,24 @@ const compare = (name, value) =>
     params: print(new Map([["name", name], ["arguments", value ?? new Map()]])), // prettier-ignore
   });
 
+const describeDraft = (found) =>
+  found && (found.path.length ? `${found.path.join(".")}: ` : "") + found.draft.message;
+
+/** Go to the first field that is wrong. */
+function showWrong() {
+  const field = document.querySelector('.middle [aria-invalid="true"]');
+  field?.closest("details")?.setAttribute("open", "");
+  field?.focus();
+}
+
 function Tool({ tool }) {
   const name = nameOf(tool);
   const value = draftOf(name);
   const option = optionsOf(name);
   const change = (fields) => setOptions(name, { ...option, ...fields });
   const done = lastCallOf("tools/call", name);
-  const draft = findDraft(value) ?? findDraft(option.meta);
-  const wrong = draft?.message ?? (isTimeout(option.timeout) ? undefined : NO_TIMEOUT);
+  const draft = locateDraft(value) ?? locateDraft(option.meta, ["_meta"]);
+  const wrong = describeDraft(draft) ?? (isTimeout(option.timeout) ? undefined : NO_TIMEOUT);
   const schema = tool.inputSchema ?? true;
   return html`<article class="item">
     <${ItemHead} list="tools" item=${tool}><${Badges} annotations=${tool.annotations} /><//>
@@ -220,7 +234,7 @@ function Tool({ tool }) {
         <button
           class="primary"
           data-key="c"
-          disabled=${Boolean(wrong)}
+          disabled=${Boolean(wrong) || state.value.status !== "open"}
           onClick=${() => call(name, value, option)}>
           Call <kbd>c</kbd>
         </button>
@@ -228,7 +242,8 @@ function Tool({ tool }) {
         <button disabled=${Boolean(draft)} onClick=${() => compare(name, value)}>
           Compare revisions
         </button>
-        ${wrong && html`<span class="error">${wrong}</span>`}
+        ${wrong && html`<button class="link error" onClick=${showWrong}><${Text} max=${120}>${wrong}<//></button>`}
+        <${Away} call=${done} />
       </div>
     <//>
     ${done && html`<${CallResult} call=${done} onCancel=${() => run("cancel", { call: done.call })} />`}

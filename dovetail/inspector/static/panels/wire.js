@@ -3,7 +3,7 @@ import { classes, html, signal, useEffect, useMemo, useRef, useState } from "../
 import { post } from "../api.js";
 import { isRecording, openPanel, run, snapshot } from "../store.js";
 import { useFocusReturn } from "../keys.js";
-import { findExchanges, pin, readFilter, rows, touch, version } from "../messages.js";
+import { findExchanges, pin, readFilter, rows, touch, version, whyNoMatch } from "../messages.js";
 import { Diff } from "../components/diff.js";
 import { JsonBlock, ProtocolMark, tryParse } from "../components/json.js";
 import { JsonEditor } from "../components/json_editor.js";
@@ -255,5 +255,6 @@ export function Wire() {
       selected=${open.value ?? undefined}
       onOpen=${choose}
       render=${(one) => html`<${Line} row=${one} />`} />
+    ${!matching.length && rows.length > 0 && html`<p class="empty pad"><${Text} max=${300}>${whyNoMatch(filter.value)}<//></p>`}
     ${row && html`<${Detail} key=${row.n} row=${row} />`}`;
 }
