@@ -53,8 +53,9 @@ def show_check(answer: dict[str, Any], options: Namespace) -> None:
     else:
         _print_findings(findings)
         _print_summary(answer, counts)
-    if failing := [finding for finding in findings if finding.level in FAILING[options.strict]]:
-        raise CheckFailed(f"the check found {_count(failing)}")
+    if any(finding.level in FAILING[options.strict] for finding in findings):
+        to_correct = [finding for finding in findings if finding.level != "info"]
+        raise CheckFailed(f"the check found {_count(to_correct)}")
 
 
 def _print_findings(findings: "list[Finding]") -> None:
