@@ -18,7 +18,7 @@ import pytest
 from hatch_build import ROOT, STATIC, find_lacking, read_rows
 from tests.system import needs_vendor
 
-MAX_GROWTH_BYTES = 120_000
+MAX_GROWTH_BYTES = 120 * 1024
 VENDOR = f"{STATIC}/vendor"
 TOP_FILES = [
     ".gitignore",

@@ -13,6 +13,7 @@ import pytest
 
 from dovetail import Server
 from dovetail.auth import MemoryStore, OAuth
+from dovetail.auth.client import browser
 from dovetail.auth.client.store import read_record
 from dovetail.auth.urls import login_key
 from dovetail.inspector.login import LoginTarget
@@ -21,6 +22,7 @@ from dovetail.inspector.refusal import Refused
 from dovetail.mcplog import AuthEvent, read_mcplog
 from dovetail.ports import AuthStep, AuthStepName, HttpRequest, HttpResponse
 from tests.person import Person
+from tests.ports import free_port
 from tests.transports.http.raw import on_port
 
 from .guarded_site import (
@@ -207,9 +209,11 @@ async def test_a_login_runs_to_a_step_and_shows_the_next_request_before_it_is_se
         assert (await one.tokens() is None) is (last != "token")
 
 
-async def test_a_login_that_is_run_again_starts_over_and_keeps_the_saved_one_until_it_is_done() -> (
-    None
-):
+async def test_a_login_that_is_run_again_starts_over_and_keeps_the_saved_one_until_it_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The registration names the port. If another test takes it in between, there is a new one.
+    monkeypatch.setattr(browser, "DEFAULT_PORT", free_port())
     async with logging_in() as one:
         await one.do("login_step")
         await one.visit()
