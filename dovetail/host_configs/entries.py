@@ -216,7 +216,7 @@ def _require_replaceable(
     entry: dict[str, Any],
     records: InstallRecords,
 ) -> None:
-    """Refuse to replace an entry of another program, or one that somebody edited."""
+    """Refuse to replace an entry that `install` did not write, or that was edited since."""
     old = find_entry(parse(text, format), path, entry)
     if old == entry:
         return

@@ -251,7 +251,7 @@ def _removes_only(
 
 
 def _find_others(record: FileRecord | None, value: Any, path: KeyPath) -> tuple[EntryRecord, ...]:
-    """Return the records of the other entries. An entry that somebody else removed is forgotten."""
+    """Return the records of the other entries that are still in the file."""
     return tuple(
         entry
         for entry in (record.entries if record else ())

@@ -67,7 +67,7 @@ def write_simple(
         name: The name of the parameter.
         value: The value.
         style: `simple`, `label` or `matrix`.
-        explode: Whether each item or entry is written by itself.
+        explode: Whether each item or entry is written separately.
         encode: How texts are encoded.
     """
     chosen = PATH_STYLES.get(style, PATH_STYLES["simple"])
@@ -94,7 +94,7 @@ def write_pairs(
         name: The name of the parameter or field.
         value: The value.
         style: `form`, `spaceDelimited`, `pipeDelimited` or `deepObject`.
-        explode: Whether each item or entry is a pair of its own.
+        explode: Whether each item or entry becomes a separate pair.
         encode: How values are encoded.
     """
     if value is None or value in ({}, []):
