@@ -97,6 +97,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "cli": VALUES
     | {
+        "compat",
         "host_configs",
         "inspector",
         "mcplog",
