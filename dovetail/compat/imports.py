@@ -1,0 +1,108 @@
+"""Import `dovetail.compat` under the names of the other libraries (`dovetail run --compat`).
+
+After `install()`, every import of `mcp…`, `mcp_types…` and `fastmcp…` finds a module whose names
+are those of `dovetail.compat`, even if the libraries are installed. A name means the same wherever
+it is imported from, except for the modules in `PLACES`. A name that Dovetail does not have raises
+ImportError, as in any library, so `try … except ImportError` works.
+"""
+
+import sys
+from importlib import import_module, metadata
+from importlib.machinery import ModuleSpec
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from .instead import ELSEWHERE
+from .server import SETTINGS
+
+VERSIONS = {"mcp": "2.3.0", "mcp_types": "2.3.0", "fastmcp": "4.1.2"}
+"""The libraries, and the versions to report if they are not installed."""
+MODULES = frozenset(
+    """
+    _compat apps auth auth_context base bearer bearer_auth caching cli client components
+    completions config context contrib decorators dependencies elicitation error_handling
+    event_store exceptions extension extensions fastmcp filesystem function_prompt
+    function_resource function_tool helper_types http json_schema jsonrpc jwt lifespan logging
+    low_level lowlevel mcp_config mcpserver memory message messages metadata_utils methods
+    middleware models oauth_proxy openapi progress prompt prompts provider providers proxy
+    rate_limiting request_state resolve resource resource_manager resources roots routes sampling
+    server session session_group settings shared sse stdio streamable_http
+    streamable_http_manager subscriptions template templates timing tool tool_manager
+    tool_transform tools transforms transport_security transports types utilities uri_template
+    validation version
+    """.split()  # noqa: SIM905
+)
+"""The parts of the names of their modules."""
+PLACES: dict[str, str] = {}
+"""The modules of `dovetail.compat` in which a module looks for names first."""
+
+
+class _CompatModule(ModuleType):
+    """A module of another library, whose names are looked up when they are used."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name not in ("__all__", "__version__"):
+            raise AttributeError(name)
+        found = _find(self.__name__, name)
+        if found is None and name in MODULES:
+            return import_module(f"{self.__name__}.{name}")
+        if found is None:
+            raise AttributeError(_explain(self.__name__, name))
+        setattr(self, name, found)
+        return found
+
+
+class _Finder:
+    """The finder and loader of these modules."""
+
+    @staticmethod
+    def find_spec(name: str, *_: Any) -> ModuleSpec | None:
+        root, *parts = name.split(".")
+        if root not in VERSIONS:
+            return None
+        if not MODULES.issuperset(parts):
+            raise ImportError(_explain(*name.rpartition(".")[::2]), name=name)
+        return ModuleSpec(name, _Finder, is_package=True)  # type: ignore[arg-type]
+
+    @staticmethod
+    def create_module(spec: ModuleSpec) -> ModuleType:
+        return _CompatModule(spec.name)
+
+    @staticmethod
+    def exec_module(module: ModuleType) -> None:
+        pass  # names are looked up when they are used
+
+
+def install() -> None:
+    """Make all later imports of the other libraries import `dovetail.compat`."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in VERSIONS]:
+        del sys.modules[name]
+    sys.meta_path.insert(0, _Finder)  # type: ignore[arg-type]
+
+
+def _find(module: str, name: str) -> Any:
+    """Return what a name means in a module; None if Dovetail does not have it."""
+    if name == "__version__":
+        return _version(module.partition(".")[0])
+    if (module, name) == ("fastmcp", "settings"):
+        return SimpleNamespace(**SETTINGS)
+    for place in filter(None, (PLACES.get(module), "dovetail.compat")):
+        try:
+            found = getattr(import_module(place), name)
+        except (AttributeError, ImportError):
+            continue
+        if not isinstance(found, ModuleType):
+            return found
+    return None
+
+
+def _version(library: str) -> str:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return VERSIONS[library]
+
+
+def _explain(module: str, name: str) -> str:
+    instead = ELSEWHERE.get(name) or "see docs/guides/moving.md for what Dovetail has"
+    return f"cannot import {name} from {module} on dovetail.compat: {instead}"
