@@ -44,6 +44,7 @@ from . import (
     inspect,
     install,
     login,
+    move,
     ping,
     prompt,
     read,
@@ -191,6 +192,11 @@ VERBS: dict[str, Verb] = {
         init.add_init_arguments, init.init,
         ("dovetail init weather",),
     ),
+    "move": Verb(
+        SERVE, "FILE ...", "Rewrite the imports of FastMCP and the official SDK to dovetail.compat",
+        move.add_move_arguments, move.move,
+        ("dovetail move server.py --dry-run", "dovetail move src/*.py"),
+    ),
     "install": Verb(
         HOSTS, "HOST SERVER", "Add a server to a host, such as Claude Desktop or Cursor",
         install.add_install_arguments, install.install,
@@ -250,6 +256,7 @@ PRINTED = (
     gateway.ServersFailed,
     backend.BackendNotReady,
     check.CheckFailed,
+    move.MoveIncomplete,
     replay.ReplayDiffers,
 )
 """The errors of commands that have printed their result."""

@@ -6,7 +6,7 @@ from ..protocol.client_features import CreateMessageResult, ListRootsResult
 from ..protocol.utilities import SEVERITY
 from ..server.context import Context, Elicited, Flush, must_await
 from .instead import missing_attribute
-from .values import ReadPart, ReadParts
+from .types import ReadPart, ReadParts
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault

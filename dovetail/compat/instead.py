@@ -60,7 +60,6 @@ ELSEWHERE = {
     "Elicit": "call ctx.elicit(…) in the function; it works in every era: docs/guides/asking.md",
     "Middleware": "write an async function that accepts (call, next): docs/guides/middleware.md",
     "Resolve": "call ctx.elicit(…) in the function; it works in every era: docs/guides/asking.md",
-    "Tool": "pass functions to add_tool()",
     "TransportSecuritySettings": "use run(…, hosts=[…], origins=[…]): docs/guides/http.md",
 }
 """The replacements for names that cannot be imported from `dovetail.compat`."""

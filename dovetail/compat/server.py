@@ -18,6 +18,7 @@ from ..protocol.utilities import CompleteResult, Completion
 from ..server.options import CommonToolOptions, ComponentOptions, ResourceOptions, Transport
 from ..server.server import Completable, Server
 from ..server.tools import RegisteredTool, make_any_result
+from .components import unpack
 from .context import CompatContext
 from .instead import INSTEAD, missing_attribute, refuse_options
 
@@ -211,7 +212,8 @@ class FastMCP(Server, metaclass=HintingMeta):
             name: The name of the tool (default: the name of the function).
             **options: The options of `@mcp.tool`.
         """
-        own = _component_options(_check_callable(function, "add_tool"), options)
+        function, named = unpack(function, {"name": name} if name else {})
+        own = _component_options(_check_callable(function, "add_tool"), {**named, **options})
         task = own.pop("task", None)
         if own.pop("run_in_thread", True) is False:
             raise ConfigError(
@@ -220,7 +222,7 @@ class FastMCP(Server, metaclass=HintingMeta):
             )
         if task:
             own["task"] = "optional" if task is True else task
-        super().add_tool(function, **({"name": name} | own))
+        super().add_tool(function, **own)
 
     def _compile_tool(self, function: Callable[..., Any], options: Any) -> RegisteredTool:
         structured = options.pop("structured_output", None)
@@ -255,7 +257,9 @@ class FastMCP(Server, metaclass=HintingMeta):
             uri: The URI or URI template; `{path*}` may contain slashes.
             **options: The options of `@mcp.resource`.
         """
-        own = _component_options(_check_callable(function, "add_resource"), options)
+        uri = uri or getattr(function, "key", "")
+        function, named = unpack(function, {})
+        own = _component_options(_check_callable(function, "add_resource"), {**named, **options})
         own.setdefault("mime_type", "text/plain")
         return super().add_resource(function, re.sub(r"{(\w+)\*}", r"{+\1}", uri), **own)
 
@@ -283,7 +287,8 @@ class FastMCP(Server, metaclass=HintingMeta):
             function: The function.
             **options: The options of `@mcp.prompt`.
         """
-        own = _component_options(_check_callable(function, "add_prompt"), options)
+        function, named = unpack(function, {})
+        own = _component_options(_check_callable(function, "add_prompt"), {**named, **options})
         return super().add_prompt(function, **own)
 
     @overload

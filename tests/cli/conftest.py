@@ -83,6 +83,7 @@ def command(*words: str) -> list[str]:
         "uninstall",
         "hosts",
         "init",
+        "move",
     )  # these start no server
     found = (
         ["--env", f"PYTHONPATH={ROOT}"]
