@@ -12,56 +12,57 @@ docs/guides/moving.md for a list of the differences.
 from typing import Any
 
 from ..errors import ToolError
-from ..protocol.utilities import (
-    CompletionArgument,
-    CompletionContext,
-    PromptReference,
-    ResourceReference as ResourceTemplateReference,
+from ..lazy import lazy
+from . import types
+from .components import (
+    BinaryResource,
+    CompatPrompt as Prompt,
+    CompatResource as Resource,
+    CompatTemplate as ResourceTemplate,
+    CompatTool as Tool,
+    FileResource,
+    FunctionPrompt,
+    FunctionResource,
+    FunctionTool,
+    TextResource,
 )
 from .context import CompatContext as Context, CompatSession as ServerSession
 from .instead import ELSEWHERE
-from .server import FastMCP, MCPServer
-from .values import (
-    AcceptedElicitation,
-    Annotations,
-    AssistantMessage,
-    AudioContent,
-    BlobResourceContents,
-    CallToolResult,
-    CancelledElicitation,
-    CompatAudio as Audio,
-    CompatImage as Image,
-    Completion,
-    CurrentContext,
-    DeclinedElicitation,
-    EmbeddedResource,
-    Icon,
-    ImageContent,
-    Message,
-    ModelPreferences,
-    PromptMessage,
-    ResourceError,
-    ResourceLink,
-    SamplingMessage,
-    TextContent,
-    TextResourceContents,
-    ToolAnnotations,
-    ToolResult,
-    UserMessage,
-)
+from .server import FastMCP, MCPServer, SDKFastMCP
+from .types import CompatAudio as Audio, CompatFile as File, CompatImage as Image
 
 __all__ = [
     "AcceptedElicitation", "Annotations", "AssistantMessage", "Audio", "AudioContent",
-    "BlobResourceContents", "CallToolResult", "CancelledElicitation", "Completion",
-    "CompletionArgument", "CompletionContext", "Context", "CurrentContext", "DeclinedElicitation",
-    "EmbeddedResource", "FastMCP", "Icon", "Image", "ImageContent", "MCPServer", "Message",
-    "ModelPreferences", "PromptMessage", "PromptReference", "ResourceError", "ResourceLink",
-    "ResourceTemplateReference", "SamplingMessage", "ServerSession", "TextContent",
-    "TextResourceContents", "ToolAnnotations", "ToolError", "ToolResult", "UserMessage",
+    "BinaryResource", "BlobResourceContents", "CallToolResult", "CancelledElicitation",
+    "Completion", "CompletionArgument", "CompletionContext", "Context", "CurrentContext",
+    "DeclinedElicitation", "EmbeddedResource", "ErrorData", "FastMCP", "FastMCPError", "File",
+    "FileResource", "FunctionPrompt", "FunctionResource", "FunctionTool", "Icon", "Image",
+    "ImageContent", "MCPError", "MCPServer", "McpError", "Message", "ModelPreferences",
+    "NotFoundError", "Prompt", "PromptError", "PromptMessage", "PromptReference", "Resource",
+    "ResourceError", "ResourceLink", "ResourceTemplate", "ResourceTemplateReference",
+    "SDKFastMCP", "SamplingMessage", "ServerSession", "TextContent", "TextResource", "TextResourceContents",
+    "Tool", "ToolAnnotations", "ToolError", "ToolResult", "UserMessage", "ValidationError",
 ]  # fmt: skip
+
+
+_LAZY = {
+    "auth": "AccessToken AuthSettings BearerAuthProvider JWTVerifier RemoteAuthProvider "
+    "StaticTokenVerifier TokenVerifier TransportSecuritySettings require_scopes",
+    "dependencies": "CurrentAccessToken CurrentContext CurrentFastMCP CurrentHeaders "
+    "CurrentRequest Depends configure_logging create_proxy get_access_token get_context "
+    "get_http_headers get_http_request get_logger get_server",
+    "middleware": "CallNext ErrorHandlingMiddleware LoggingMiddleware Middleware "
+    "MiddlewareContext TimingMiddleware",
+}
+_load_lazily, _ = lazy(globals(), _LAZY)
 
 
 def __getattr__(name: str) -> Any:
     if name in ELSEWHERE:
         raise ImportError(f"{name} is not in dovetail.compat: {ELSEWHERE[name]}")
-    raise AttributeError(f"module 'dovetail.compat' has no attribute {name!r}")
+    if any(name in names.split() for names in _LAZY.values()):
+        return _load_lazily(name)
+    try:
+        return getattr(types, name)
+    except AttributeError:
+        raise AttributeError(f"module 'dovetail.compat' has no attribute {name!r}") from None
