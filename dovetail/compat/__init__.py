@@ -12,6 +12,7 @@ docs/guides/moving.md for a list of the differences.
 from typing import Any
 
 from ..errors import ToolError
+from ..lazy import lazy
 from . import types
 from .components import (
     BinaryResource,
@@ -27,7 +28,7 @@ from .components import (
 )
 from .context import CompatContext as Context, CompatSession as ServerSession
 from .instead import ELSEWHERE
-from .server import FastMCP, MCPServer
+from .server import FastMCP, MCPServer, SDKFastMCP
 from .types import CompatAudio as Audio, CompatFile as File, CompatImage as Image
 
 __all__ = [
@@ -39,14 +40,28 @@ __all__ = [
     "ImageContent", "MCPError", "MCPServer", "McpError", "Message", "ModelPreferences",
     "NotFoundError", "Prompt", "PromptError", "PromptMessage", "PromptReference", "Resource",
     "ResourceError", "ResourceLink", "ResourceTemplate", "ResourceTemplateReference",
-    "SamplingMessage", "ServerSession", "TextContent", "TextResource", "TextResourceContents",
+    "SDKFastMCP", "SamplingMessage", "ServerSession", "TextContent", "TextResource", "TextResourceContents",
     "Tool", "ToolAnnotations", "ToolError", "ToolResult", "UserMessage", "ValidationError",
 ]  # fmt: skip
+
+
+_LAZY = {
+    "auth": "AccessToken AuthSettings BearerAuthProvider JWTVerifier RemoteAuthProvider "
+    "StaticTokenVerifier TokenVerifier TransportSecuritySettings require_scopes",
+    "dependencies": "CurrentAccessToken CurrentContext CurrentFastMCP CurrentHeaders "
+    "CurrentRequest Depends configure_logging create_proxy get_access_token get_context "
+    "get_http_headers get_http_request get_logger get_server",
+    "middleware": "CallNext ErrorHandlingMiddleware LoggingMiddleware Middleware "
+    "MiddlewareContext TimingMiddleware",
+}
+_load_lazily, _ = lazy(globals(), _LAZY)
 
 
 def __getattr__(name: str) -> Any:
     if name in ELSEWHERE:
         raise ImportError(f"{name} is not in dovetail.compat: {ELSEWHERE[name]}")
+    if any(name in names.split() for names in _LAZY.values()):
+        return _load_lazily(name)
     try:
         return getattr(types, name)
     except AttributeError:

@@ -1,5 +1,6 @@
 """The context with the API of FastMCP and the official SDK, on top of `dovetail.Context`."""
 
+from functools import partialmethod
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from ..protocol.client_features import CreateMessageResult, ListRootsResult
@@ -74,13 +75,63 @@ class CompatContext(Context[Any], Generic[A, B, C]):
     @property
     def request_context(self) -> "CompatContext":
         """This context, which has the attributes of a request context: lifespan_context, session,
-        request_id and meta."""
+        request, request_id and meta."""
         return self
+
+    @property
+    def request(self) -> Any:
+        """The HTTP request as a Starlette request, or None on other transports."""
+        from .dependencies import make_http_request
+
+        return make_http_request(self)
+
+    @property
+    def transport(self) -> str:
+        """Either "stdio" or "streamable-http", which stands for all transports over HTTP."""
+        return "streamable-http" if self.headers else "stdio"
 
     @property
     def session(self) -> "CompatSession":
         """The messages that a server can send to its client in addition to the answer."""
         return CompatSession(self)
+
+    @property
+    def session_id(self) -> str:
+        """The id of the session; in the stateless era, it differs for each request."""
+        from uuid import uuid4
+
+        own = self._server._session_state(self._call.caller)
+        return self._call.caller.session_id or str(own.setdefault(None, uuid4().hex))
+
+    def set_state(self, key: str, value: Any, *, serializable: bool = True) -> Flush:
+        """Keep a value for the later requests of this session, in this process.
+
+        Args:
+            key: The key.
+            value: The value.
+            serializable: Has no effect.
+        """
+        self._server._session_state(self._call.caller)[key] = value
+        return Flush(self._call)
+
+    @must_await
+    async def get_state(self, key: str, default: Any = None) -> Any:
+        """Return a value that `set_state` has kept.
+
+        Args:
+            key: The key.
+            default: The value to return if there is none.
+        """
+        return self._server._session_state(self._call.caller).get(key, default)
+
+    def delete_state(self, key: str) -> Flush:
+        """Forget a value that `set_state` has kept.
+
+        Args:
+            key: The key.
+        """
+        self._server._session_state(self._call.caller).pop(key, None)
+        return Flush(self._call)
 
     def log(
         self, *texts: Any, level: Any = None, data: Any = None, message: Any = None, **more: Any
@@ -107,45 +158,11 @@ class CompatContext(Context[Any], Generic[A, B, C]):
             level, {"message": text, **extra} if extra else text, loggers[0] or loggers[1]
         )
 
-    def debug(self, data: Any, logger: str | None = None, **more: Any) -> Flush:
-        """Send a log message with the level "debug".
-
-        Args:
-            data: The message.
-            logger: The name of the logger, if there are several.
-            **more: Fields to add to the message.
-        """
-        return self.log("debug", data, logger=logger, **more)
-
-    def info(self, data: Any, logger: str | None = None, **more: Any) -> Flush:
-        """Send a log message with the level "info".
-
-        Args:
-            data: The message.
-            logger: The name of the logger, if there are several.
-            **more: Fields to add to the message.
-        """
-        return self.log("info", data, logger=logger, **more)
-
-    def warning(self, data: Any, logger: str | None = None, **more: Any) -> Flush:
-        """Send a log message with the level "warning".
-
-        Args:
-            data: The message.
-            logger: The name of the logger, if there are several.
-            **more: Fields to add to the message.
-        """
-        return self.log("warning", data, logger=logger, **more)
-
-    def error(self, data: Any, logger: str | None = None, **more: Any) -> Flush:
-        """Send a log message with the level "error".
-
-        Args:
-            data: The message.
-            logger: The name of the logger, if there are several.
-            **more: Fields to add to the message.
-        """
-        return self.log("error", data, logger=logger, **more)
+    if not TYPE_CHECKING:
+        debug = partialmethod(log, "debug")
+        info = partialmethod(log, "info")
+        warning = partialmethod(log, "warning")
+        error = partialmethod(log, "error")
 
     def report_progress(
         self, progress: float, total: float | None = None, message: str | None = None
@@ -169,11 +186,7 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         Returns:
             Parts with `.content` and `.mime_type`.
         """
-        contents = await super().read_resource(str(uri))
-        return ReadParts(
-            ReadPart(part.data if part.text is None else part.text, part.mime_type)
-            for part in contents
-        )
+        return read_parts(await super().read_resource(str(uri)))
 
     @must_await
     async def elicit(
@@ -218,6 +231,18 @@ class CompatContext(Context[Any], Generic[A, B, C]):
             **options: The options of `dovetail.Context.sample`.
         """
         return await super().sample(messages, max_tokens=max_tokens, **options)
+
+    async def close_sse_stream(self) -> None:
+        """Do nothing: Dovetail decides when a client has to poll for the result."""
+
+    close_standalone_sse_stream = close_sse_stream
+
+
+def read_parts(contents: Any) -> ReadParts:
+    """Return the contents of a resource as parts with `.content` and `.mime_type`."""
+    return ReadParts(
+        ReadPart(part.data if part.text is None else part.text, part.mime_type) for part in contents
+    )
 
 
 class CompatSession:
@@ -276,16 +301,13 @@ class CompatSession:
         await self._context.notify_resource_updated(str(uri))
 
     async def send_tool_list_changed(self) -> None:
-        """Notify clients that the tools have changed. Adding or removing a tool does this
-        automatically."""
+        """Notify clients that the tools have changed, which also happens automatically."""
         self._context.fastmcp.notify_list_changed("tools")
 
     async def send_resource_list_changed(self) -> None:
-        """Notify clients that the resources have changed. Adding or removing a resource does this
-        automatically."""
+        """Notify clients that the resources have changed, which also happens automatically."""
         self._context.fastmcp.notify_list_changed("resources")
 
     async def send_prompt_list_changed(self) -> None:
-        """Notify clients that the prompts have changed. Adding or removing a prompt does this
-        automatically."""
+        """Notify clients that the prompts have changed, which also happens automatically."""
         self._context.fastmcp.notify_list_changed("prompts")

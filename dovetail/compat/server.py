@@ -2,7 +2,7 @@
 methods, and the same parameters in the same order."""
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial, partialmethod
 from types import SimpleNamespace
@@ -10,17 +10,21 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast
 
 from msgspec.structs import replace
 
-from ..errors import ConfigError
-from ..ports import Call
+from ..aio import LruDict
+from ..errors import ConfigError, InvalidParams
+from ..ports import Call, Caller, Network, PendingAdmission
 from ..protocol.base import ListChangedParams
+from ..protocol.content import TextContent
+from ..protocol.methods import METHODS, Method
 from ..protocol.tools import ToolResult
 from ..protocol.utilities import CompleteResult, Completion
 from ..server.options import CommonToolOptions, ComponentOptions, ResourceOptions, Transport
 from ..server.server import Completable, Server
-from ..server.tools import RegisteredTool, make_any_result
+from ..server.tools import RegisteredTool, content_block, make_any_result, make_error_result
 from .components import unpack
 from .context import CompatContext
 from .instead import INSTEAD, missing_attribute, refuse_options
+from .listing import Listing
 
 if TYPE_CHECKING:
     from ..serve.app import App
@@ -48,12 +52,15 @@ SETTINGS: Options = {
     "warn_on_duplicate_resources": True,
     "warn_on_duplicate_prompts": True,
     "dependencies": (),
+    "debug": False,
+    "transport_security": None,
 }
 """The attributes of `settings`, which the constructor accepts as options. The message path has no
-effect, because the server tells clients where to post messages. The last four also have no effect:
-two components with the same name are always an error, and dependencies concern only a command
-line."""
-SERVER_OPTIONS = frozenset(Server.__init__.__kwdefaults__ or ()) - {"auth"}
+effect, because the server tells clients where to post messages. `dependencies` and `debug` also
+have no effect."""
+CLIENT_HEADERS = frozenset({"accept", "accept-encoding", "connection", "user-agent"})
+"""The headers that every httpx client sends."""
+SERVER_OPTIONS = frozenset(Server.__init__.__kwdefaults__ or ()) - {"auth", "middleware"}
 """The options of `Server`, which are also accepted."""
 
 
@@ -64,18 +71,28 @@ class CompatToolOptions(CommonToolOptions, total=False):
     tags: Iterable[str] | None
     task: bool | Literal["optional", "required"] | None
     run_in_thread: bool
+    enabled: bool
+    exclude_args: Sequence[str] | None
+    auth: Any
+    version: str | int | None
 
 
 class CompatResourceOptions(ResourceOptions, total=False):
     """The options of `FastMCP.resource`."""
 
     tags: Iterable[str] | None
+    enabled: bool
+    auth: Any
+    version: str | int | None
 
 
 class CompatPromptOptions(ComponentOptions, total=False):
     """The options of `FastMCP.prompt`."""
 
     tags: Iterable[str] | None
+    enabled: bool
+    auth: Any
+    version: str | int | None
 
 
 class HintingMeta(type):
@@ -87,21 +104,27 @@ class HintingMeta(type):
             raise missing_attribute(cls.__name__, name)
 
 
-class FastMCP(Server, metaclass=HintingMeta):
-    """A server with the API of FastMCP and of release 1 of the official SDK.
+class FastMCP(Listing, Server, metaclass=HintingMeta):
+    """A server with the API of FastMCP.
 
     Args:
         name: The name of the server (default: "FastMCP").
         instructions: How to use the server; clients may pass this text to the model.
         website_url: A page about the server.
         icons: Icons that clients may show for the server.
-        tools: Functions to register as tools.
-        auth: The guard that authenticates callers, from `dovetail.auth`.
+        tools: Functions or components to register as tools.
+        auth: What authenticates callers: a guard from `dovetail.auth`, a `TokenVerifier` or
+            `RemoteAuthProvider`, or `AuthSettings` together with `token_verifier`.
+        token_verifier: The official SDK's option for the `TokenVerifier`.
+        middleware: FastMCP's `Middleware`, or Dovetail's functions, which are the outer ones.
         mask_error_details: Whether to hide the text of unexpected exceptions from clients.
         list_page_size: The number of items per page of a list (default: all items on one page).
-        on_duplicate: Only "error" is supported: two components with the same name are an error.
+        on_duplicate: What to do with a component whose name is in use: "warn" (the default),
+            "replace", "ignore" or "error".
         strict_input_validation: Only False is supported: a string that contains a number is
             accepted as a number.
+        include_tags: Components without one of these tags are hidden.
+        exclude_tags: Components with one of these tags are hidden.
         **more: The options of `dovetail.Server`, and the settings of FastMCP and the official SDK:
             host, port, log_level, stateless_http, json_response, streamable_http_path, sse_path, ….
 
@@ -111,6 +134,11 @@ class FastMCP(Server, metaclass=HintingMeta):
 
     context_type = CompatContext
     default_name = "FastMCP"
+    _chain: Any = None
+    """The FastMCP middleware, if there is any."""
+    _duplicates = "warn"
+    _base_url: Any = None
+    """The public URL of the server, without the path of its endpoint."""
 
     def __init__(
         self,
@@ -119,14 +147,20 @@ class FastMCP(Server, metaclass=HintingMeta):
         website_url: str | None = None,
         icons: Any = None,
         *,
-        tools: Sequence[Callable[..., Any]] = (),
+        tools: Sequence[Any] | None = (),
         auth: Any = None,
+        token_verifier: Any = None,
+        middleware: Sequence[Any] | None = (),
         mask_error_details: bool | None = None,
         list_page_size: int | None = None,
         on_duplicate: str | None = None,
         strict_input_validation: bool | None = None,
+        include_tags: Iterable[str] | None = None,
+        exclude_tags: Iterable[str] | None = None,
         **more: Any,
     ) -> None:
+        from .dependencies import in_context
+
         self.settings = SimpleNamespace(
             **{key: more.pop(key, value) for key, value in SETTINGS.items()}
         )
@@ -135,11 +169,7 @@ class FastMCP(Server, metaclass=HintingMeta):
         }
         options |= {"mask_errors": True} if mask_error_details else {}
         options |= {} if list_page_size is None else {"page_size": list_page_size}
-        if on_duplicate not in (None, "error"):
-            raise ConfigError(
-                f"on_duplicate={on_duplicate!r} is not supported: two components with the same "
-                'name are always an error, as with "error"'
-            )
+        options |= {"version": str(options["version"])} if "version" in options else {}
         if strict_input_validation:
             raise ConfigError(
                 "strict_input_validation=True is not supported: a string that contains a number is "
@@ -148,37 +178,140 @@ class FastMCP(Server, metaclass=HintingMeta):
         refuse_options(
             {key: value for key, value in more.items() if value is not False}, type(self).__name__
         )
+        if auth is not None or token_verifier is not None:
+            from .auth import make_guard
+
+            self._base_url = getattr(auth, "base_url", None)
+            auth = make_guard(auth, token_verifier)
+        chained, own = _split_middleware(middleware or ())
         super().__init__(
             name or self.default_name,
             instructions=instructions,
             website_url=website_url,
             icons=icons,
             auth=auth,
+            middleware=own,
             **options,
         )
-        self.dependencies, self._routes = list(self.settings.dependencies), list[Any]()
+        self.answer = in_context(self, self.answer)
+        self.dependencies, self._routes = list(self.settings.dependencies or ()), list[Any]()
+        self._states: LruDict[Caller, dict[Any, Any]] = LruDict(self.limits.sessions)
+        self._start_listing(on_duplicate or self._duplicates, include_tags, exclude_tags)
+        for one in chained:
+            self.add_middleware(one)
         for function in tools or ():
             self.add_tool(function)
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
+            if name in ("version", "title", "description", "website_url", "icons"):
+                return getattr(self.info, name)
             raise missing_attribute(type(self).__name__, name)
 
     @classmethod
-    def from_openapi(cls, document: Any = None, **options: Any) -> Any:
+    def from_openapi(
+        cls, openapi_spec: Any = None, client: Any = None, *, document: Any = None, **options: Any
+    ) -> Any:
         """Create a server whose tools are the operations of an HTTP API.
 
         Args:
-            document: The description of the API.
+            openapi_spec: The description of the API.
+            client: An `httpx.AsyncClient` with the base URL and the headers of the API. Nothing
+                else is taken from it.
+            document: Dovetail's name for `openapi_spec`.
             **options: The options of `dovetail.Server.from_openapi`.
-
-        Raises:
-            ConfigError: The options are those of FastMCP, whose client knows where the API is.
         """
-        if document is None or "client" in options:
-            raise ConfigError(f"from_openapi: {INSTEAD['from_openapi']}")
-        return super().from_openapi(document, **options)
+        if client is not None:
+            if getattr(client, "auth", None) is not None:
+                raise ConfigError(f"from_openapi: {INSTEAD['from_openapi']}")
+            headers = {
+                key: value for key, value in client.headers.items() if key not in CLIENT_HEADERS
+            }
+            options = {"base_url": str(client.base_url), "headers": headers} | options
+        return super().from_openapi(openapi_spec or document, **options)
+
+    def mount(self, server: Any, prefix: Any = None, *, namespace: str | None = None) -> None:  # type: ignore[override]
+        """Serve another server as a part of this one; see `dovetail.Server.mount`.
+
+        Args:
+            server: The server, or any other target of a client.
+            prefix: What the names of its tools and prompts begin with.
+            namespace: FastMCP's newer name for `prefix`.
+        """
+        if isinstance(server, str) and isinstance(prefix, Server):  # the order of FastMCP 2.8
+            server, prefix = prefix, server
+        super().mount(server, prefix=namespace or prefix or "")
+
+    async def import_server(self, server: Any, prefix: str | None = None) -> None:
+        """Serve another server as a part of this one, like `mount`.
+
+        Args:
+            server: The server.
+            prefix: What the names of its tools and prompts begin with.
+        """
+        self.mount(server, prefix)
+
+    @classmethod
+    def as_proxy(cls, target: Any, **options: Any) -> Any:
+        """Create a server that relays everything to another one.
+
+        Args:
+            target: A server, or any other target of a client.
+            **options: The options of the class, such as `name`.
+        """
+        proxy = cls(**options)
+        proxy.mount(target)
+        return proxy
+
+    # middleware and sessions
+
+    def add_middleware(self, middleware: Any) -> None:
+        """Wrap every request in one more FastMCP middleware, inside those that exist.
+
+        Args:
+            middleware: The middleware.
+        """
+        if self._chain is None:
+            from .middleware import MiddlewareChain
+
+            self._chain = MiddlewareChain(self)
+            self._decoded_methods |= set(METHODS)
+            self._personal_methods |= set(METHODS)
+        self._chain.items.append(middleware)
+
+    def _dispatch(self, call: Call) -> Awaitable[Any]:
+        if self._chain is None:
+            return super()._dispatch(call)
+        return self._chain(call, super()._dispatch)  # type: ignore[no-any-return]
+
+    def admit(self, method: Method, params: Any, caller: Caller) -> PendingAdmission | None:
+        """Raise an error if this request must be refused. Middleware may refuse a session."""
+        pending = super().admit(method, params, caller)
+        if self._chain is None or method.name != "initialize":
+            return pending
+
+        async def admit_later() -> None:
+            if pending is not None:
+                await pending()
+            await self._chain.initialize(caller)
+
+        return admit_later
+
+    def can_ask(self, call: Call) -> bool:
+        """Return True: a tool without a context parameter can call `get_context()`."""
+        return True
+
+    def session_ended(self, caller: Caller, network: Network | None, seconds: float) -> None:
+        """Notify the observers, and forget the state of the session."""
+        super().session_ended(caller, network, seconds)
+        self._states.pop(caller)
+
+    def _session_state(self, caller: Caller) -> dict[Any, Any]:
+        found = self._states.get(caller)
+        if found is None:
+            found = self._states[caller] = {}
+        return found
 
     # components
 
@@ -212,8 +345,7 @@ class FastMCP(Server, metaclass=HintingMeta):
             name: The name of the tool (default: the name of the function).
             **options: The options of `@mcp.tool`.
         """
-        function, named = unpack(function, {"name": name} if name else {})
-        own = _component_options(_check_callable(function, "add_tool"), {**named, **options})
+        function, own = self._component_options("tool", function, {"name": name, **options})
         task = own.pop("task", None)
         if own.pop("run_in_thread", True) is False:
             raise ConfigError(
@@ -223,6 +355,7 @@ class FastMCP(Server, metaclass=HintingMeta):
         if task:
             own["task"] = "optional" if task is True else task
         super().add_tool(function, **own)
+        self._apply_rules()
 
     def _compile_tool(self, function: Callable[..., Any], options: Any) -> RegisteredTool:
         structured = options.pop("structured_output", None)
@@ -233,7 +366,7 @@ class FastMCP(Server, metaclass=HintingMeta):
         return replace(tool, definition=definition, make_result=_make_unstructured_result)
 
     def resource(
-        self, uri: str, /, **options: Unpack[CompatResourceOptions]
+        self, uri: str, **options: Unpack[CompatResourceOptions]
     ) -> Callable[[Callable[P, R]], Completable[P, R]]:
         """Register a function as a resource, or as a template if the URI has `{variables}`.
 
@@ -258,10 +391,11 @@ class FastMCP(Server, metaclass=HintingMeta):
             **options: The options of `@mcp.resource`.
         """
         uri = uri or getattr(function, "key", "")
-        function, named = unpack(function, {})
-        own = _component_options(_check_callable(function, "add_resource"), {**named, **options})
-        own.setdefault("mime_type", "text/plain")
-        return super().add_resource(function, re.sub(r"{(\w+)\*}", r"{+\1}", uri), **own)
+        function, own = self._component_options("resource", function, options)
+        own["mime_type"] = own.get("mime_type") or "text/plain"
+        added = super().add_resource(function, re.sub(r"{(\w+)\*}", r"{+\1}", uri), **own)
+        self._apply_rules()
+        return added
 
     @overload
     def prompt(self, function: Callable[P, R], /) -> Completable[P, R]: ...
@@ -287,9 +421,35 @@ class FastMCP(Server, metaclass=HintingMeta):
             function: The function.
             **options: The options of `@mcp.prompt`.
         """
-        function, named = unpack(function, {})
-        own = _component_options(_check_callable(function, "add_prompt"), {**named, **options})
-        return super().add_prompt(function, **own)
+        function, own = self._component_options("prompt", function, options)
+        added = super().add_prompt(function, **own)
+        self._apply_rules()
+        return added
+
+    def _component_options(self, kind: str, component: Any, options: Mapping[str, Any]) -> Any:
+        """Return a component's function, without its dependencies, and its options under the names
+        that `Server` uses. Tags and versions go into its `_meta`."""
+        given = {key: value for key, value in options.items() if value is not None}
+        function, own = unpack(component, given)
+        if not callable(function):
+            raise ConfigError(
+                f"add_{kind}() accepts a function, not a {type(function).__name__}"
+            )
+        owner = own.get("name") or getattr(function, "__name__", "A component")
+        about = {"tags": sorted(own.pop("tags", None) or ()), "version": own.pop("version", None)}
+        if about := {key: value for key, value in about.items() if value}:
+            own["meta"] = {**(own.get("meta") or {}), "fastmcp": about}
+        if own.pop("enabled", True) is False:
+            self.disable(names={owner}, components={kind})
+        if (auth := own.pop("auth", None)) is not None:
+            from .auth import scopes_of
+
+            own["scopes"] = [*own.get("scopes", ()), *scopes_of(auth, owner)]
+        refused = ("serializer", "app", "security")
+        refuse_options({key: own.pop(key) for key in refused if key in own}, owner)
+        from .dependencies import inject
+
+        return inject(function, own.pop("exclude_args", None) or ()), own
 
     @overload
     def completion(self, function: F, /) -> F: ...
@@ -483,20 +643,81 @@ class FastMCP(Server, metaclass=HintingMeta):
             "hosts": options.pop("allowed_hosts", None) or options.pop("hosts", ()),
             "origins": options.pop("allowed_origins", None) or options.pop("origins", ()),
         }
+        security = options.pop("transport_security", None) or self.settings.transport_security
+        if security is not None:
+            checked = security.enable_dns_rebinding_protection
+            hosts = [host.removesuffix(":*") for host in security.allowed_hosts]
+            own["hosts"] = [*own["hosts"], *hosts] if checked else ["*"]
+            own["origins"] = [*own["origins"], *(security.allowed_origins if checked else ())]
+        if self._base_url is not None:
+            own["public_url"] = str(self._base_url).rstrip("/") + path
+        if options.pop("event_store", None) is not None:
+            self._warn("event_store= has no effect: Dovetail resumes streams by itself")
         if self._routes:
             from starlette.routing import Router
 
             own["routes"] = Router(self._routes)
         own |= {
             key: options.pop(key)
-            for key in ("workers", "certfile", "keyfile", "keys", "events")
+            for key in ("workers", "certfile", "keyfile", "keys", "events", "public_url")
             if key in options
         }
         refuse_options(options, f"{type(self).__name__} over HTTP")
         return own
 
 
-class MCPServer(FastMCP):
+class SDKFastMCP(FastMCP):
+    """A server with the API of release 1 of the official SDK.
+
+    Args:
+        name: The name of the server (default: "FastMCP").
+        instructions: How to use the server; clients may pass this text to the model.
+        website_url: A page about the server.
+        icons: Icons that clients may show for the server.
+        **more: The options of `FastMCP`.
+    """
+
+    _duplicates = "keep"
+
+    def _compile_tool(self, function: Callable[..., Any], options: Any) -> RegisteredTool:
+        tool = super()._compile_tool(function, options)
+        return replace(tool, make_result=partial(_make_flat_result, tool.make_result))
+
+    async def _call_tool(self, call: Call) -> Any:
+        name = call.params.name
+        try:
+            result = await super()._call_tool(call)
+        except InvalidParams:
+            if self._tools.get(name) is not None:
+                raise
+            return make_error_result(f"Unknown tool: {name}")
+        if type(result) is ToolResult and result.is_error:
+            return make_error_result(f"Error executing tool {name}: {result.text}")
+        return result
+
+    async def get_prompt(self, name: str, arguments: Any = None, *ignored: Any) -> Any:  # type: ignore[override]
+        """Return the messages of a prompt of this server.
+
+        Args:
+            name: The name of the prompt.
+            arguments: The arguments.
+            *ignored: A context, which has no effect.
+        """
+        return await self.render_prompt(name, arguments)
+
+    async def call_tool(self, *args: Any, **options: Any) -> Any:
+        """Call a tool of this server; return its content, together with its data if there is any.
+
+        Args:
+            *args: The name and the arguments of the tool.
+            **options: The same by name.
+        """
+        result = await super().call_tool(*args, **options)
+        data = result.structured_content
+        return result.content if data is None else (result.content, data)
+
+
+class MCPServer(SDKFastMCP):
     """A server with the API of release 2 of the official SDK.
 
     Args:
@@ -526,6 +747,8 @@ class MCPServer(FastMCP):
         about: Options = {"title": title, "description": description, "version": version}
         super().__init__(name, instructions, website_url, icons, **about, **more)
 
+    call_tool = FastMCP.call_tool
+
 
 class SessionManager:
     """A replacement for the session manager that applications must run with the official SDK."""
@@ -550,29 +773,35 @@ def _or_default(value: Any, default: Any) -> Any:
     return default if value is None else value
 
 
-def _check_callable(function: Any, method: str) -> Callable[..., Any]:
-    if callable(function):
-        return function  # type: ignore[no-any-return]
-    raise ConfigError(f"{method}() accepts a function, not a {type(function).__name__}")
+class ReturnedError(ToolResult):
+    """A result that says that a tool failed, and that the tool itself has returned."""
 
 
-def _component_options(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
-    """Return a component's options under the names that `Server` uses; tags go into its `_meta`."""
-    own = dict(options)
-    tags = own.pop("tags", None)
-    if tags:
-        own["meta"] = {**(own.get("meta") or {}), "fastmcp": {"tags": sorted(tags)}}
-    if own.get("auth") is not None:
-        raise ConfigError(
-            f"{getattr(function, '__name__', function)} has no option auth=; use scopes=[…]"
-        )
-    refused = ("version", "enabled", "exclude_args", "serializer", "app", "security", "auth")
-    refuse_options(
-        {key: own.pop(key) for key in refused if key in own},
-        getattr(function, "__name__", "A component"),
-    )
-    return own
+def _make_flat_result(make_result: Callable[[Any], ToolResult], value: Any) -> ToolResult:
+    """Return a result with one block for each item of a list, as the official SDK does."""
+    result = make_result(value)
+    if isinstance(value, ToolResult) and value.is_error:
+        return ReturnedError(**{name: getattr(value, name) for name in value.__struct_fields__})
+    if type(value) is list or type(value) is tuple:
+        return replace(result, content=[content_block(item) for item in _flatten(value)])
+    return result
+
+
+def _flatten(value: Any) -> list[Any]:
+    if type(value) is list or type(value) is tuple:
+        return [inner for item in value for inner in _flatten(item)]
+    return [] if value is None else [value]
 
 
 def _make_unstructured_result(value: Any) -> ToolResult:
     return replace(make_any_result(value), structured_content=None)
+
+
+def _split_middleware(middleware: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Return FastMCP's middleware, and Dovetail's."""
+    if not middleware:
+        return [], []
+    from .middleware import Middleware
+
+    chained = [one for one in middleware if isinstance(one, Middleware)]
+    return chained, [one for one in middleware if one not in chained]

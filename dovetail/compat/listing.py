@@ -1,0 +1,278 @@
+"""What a program does with its own server: list, get and call components, and hide some of them."""
+
+from collections.abc import Iterable
+from functools import partialmethod
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from ..errors import CannotAsk, ConfigError, NotFound
+from ..logs import get_logger
+from ..ports import Call, Caller
+from ..protocol.methods import METHODS
+from ..protocol.tools import ToolResult
+from ..server.server import Server
+from ..server.tools import decode_structured
+from .components import wrap
+from .context import read_parts
+
+METHOD_BY_KIND = {
+    "tools": "tools/list", "resources": "resources/list", "prompts": "prompts/list",
+    "templates": "resources/templates/list",
+}  # fmt: skip
+
+
+class Rule(NamedTuple):
+    """Shows or hides the components that match all of the conditions."""
+
+    shows: bool
+    names: Any
+    keys: Any
+    tags: Any
+    components: Any
+    only: bool
+
+    def apply(self, kind: str, name: str, component: Any, shown: bool) -> bool:
+        """Return whether a component is shown, if it was shown so far."""
+        own = set(((component.definition.meta or {}).get("fastmcp") or {}).get("tags", ()))
+        name_of = {name, component.definition.name}
+        if (
+            (self.names is None or name_of & set(self.names))
+            and (self.keys is None or {f"{kind}:{name}", f"{kind}:{name}@"} & set(self.keys))
+            and (self.tags is None or own & set(self.tags))
+            and (self.components is None or kind in self.components)
+        ):
+            return self.shows
+        return shown and not self.only
+
+
+class NoClient:
+    """The connection of a call that has no client."""
+
+    headers: dict[str, str] = {}
+
+    async def drain(self) -> None:
+        """Return at once."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise CannotAsk("There is no client: the program itself made this call")
+
+
+class Listing(Server):
+    """The methods with which a program uses its own server."""
+
+    def _start_listing(self, on_duplicate: str, include: Any, exclude: Any) -> None:
+        if on_duplicate not in ("warn", "replace", "ignore", "error", "keep"):
+            raise ConfigError(
+                f'on_duplicate={on_duplicate!r}: use "warn", "replace", "ignore" or "error"'
+            )
+        self._kinds: dict[str, Any] = {
+            "tool": self._tools, "resource": self._resources, "template": self._templates,
+            "prompt": self._prompts,
+        }  # fmt: skip
+        self._hidden: dict[str, dict[str, Any]] = {kind: {} for kind in self._kinds}
+        self._rules: list[Rule] = []
+        if include is not None:
+            self.enable(tags=include, only=True)
+        if exclude is not None:
+            self.disable(tags=exclude)
+
+        def replaces(kind: str, name: str) -> bool:
+            if on_duplicate in ("warn", "keep"):
+                get_logger("server").warning("The %s %r already exists", kind, name)
+            return on_duplicate in ("warn", "replace")
+
+        for registry in self._kinds.values() if on_duplicate != "error" else ():
+            registry.on_duplicate = replaces
+
+    # visibility
+
+    def _add_rule(
+        self,
+        shows: bool,
+        *,
+        names: Iterable[str] | None = None,
+        keys: Iterable[str] | None = None,
+        tags: Iterable[str] | None = None,
+        components: Iterable[str] | None = None,
+        only: bool = False,
+    ) -> None:
+        self._rules.append(Rule(shows, names, keys, tags, components, only))
+        self._apply_rules()
+
+    enable = partialmethod(_add_rule, True)
+    disable = partialmethod(_add_rule, False)
+
+    def _apply_rules(self) -> None:
+        """Move components between the registries and those that are hidden."""
+        for kind, registry in self._kinds.items() if self._rules else ():
+            hidden = self._hidden[kind]
+            for name, component in {**hidden, **registry.snapshot.items}.items():
+                shown = True
+                for rule in self._rules:
+                    shown = rule.apply(kind, name, component, shown)
+                if shown and name in hidden:
+                    registry.add(name, hidden.pop(name))
+                elif not shown and name not in hidden:
+                    registry.remove(name)
+                    hidden[name] = component
+
+    # calls from this process
+
+    async def _ask(self, method: str, **params: Any) -> Any:
+        """Answer a request of this process, like one of the client that is being answered."""
+        from .dependencies import CURRENT
+
+        context, row = CURRENT.get(), METHODS[method]
+        asked = row.params(**params)  # type: ignore[misc]
+        if context is not None and context.fastmcp is self:
+            call = replace(context._call, method=row, params=asked)
+        else:
+            caller = Caller(revision=self.revisions[-1], log_level=None)
+            call = Call(id=0, method=row, params=asked, caller=caller, connection=NoClient())
+        return await self.answer(call)
+
+    async def _list(self, kind: str, **ignored: Any) -> list[Any]:
+        method, known = METHOD_BY_KIND[kind], self._items(kind)
+        if method not in self._decoded_methods:
+            return [wrap(one, self) for one in known.values()]
+        page = await self._ask(method)  # middleware or a mounted server may change it
+        field = "resource_templates" if kind == "templates" else kind
+        return [
+            wrap(known[key], self) if (key := _key(one)) in known else one
+            for one in getattr(page, field)
+        ]
+
+    async def _get_all(self, kind: str) -> dict[str, Any]:
+        return {_key(one): one for one in await self._list(kind)}
+
+    async def _get(self, kind: str, name: Any, *more: Any, **ignored: Any) -> Any:
+        found = (await self._get_all(kind)).get(str(name))
+        if found is None:
+            raise NotFound(f"Unknown {kind[:-1]}: {str(name)!r}")
+        return found
+
+    list_tools = partialmethod(_list, "tools")
+    list_resources = partialmethod(_list, "resources")
+    list_resource_templates = partialmethod(_list, "templates")
+    list_prompts = partialmethod(_list, "prompts")
+    get_tools = partialmethod(_get_all, "tools")
+    get_resources = partialmethod(_get_all, "resources")
+    get_resource_templates = partialmethod(_get_all, "templates")
+    get_prompts = partialmethod(_get_all, "prompts")
+    get_tool = partialmethod(_get, "tools")
+    get_resource = partialmethod(_get, "resources")
+    get_resource_template = partialmethod(_get, "templates")
+    get_prompt = partialmethod(_get, "prompts")
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any] | None = None, *ignored: Any, **options: Any
+    ) -> Any:
+        """Call a tool of this server, through its middleware.
+
+        Args:
+            name: The name of the tool.
+            arguments: The arguments.
+            *ignored: A context, which has no effect.
+            **options: Other options of FastMCP, which have no effect.
+
+        Raises:
+            ToolError: The tool failed.
+        """
+        from .middleware import ToolFailed
+
+        raw = Raw(msgspec.json.encode(arguments or {}))
+        result = await self._ask("tools/call", name=name, arguments=raw)
+        if isinstance(result, ToolResult) and result.is_error:
+            raise ToolFailed(result)
+        return decode_structured(result) if isinstance(result, ToolResult) else result
+
+    async def read_resource(self, uri: Any, *ignored: Any, **options: Any) -> Any:
+        """Read a resource of this server.
+
+        Args:
+            uri: The URI.
+            *ignored: A context, which has no effect.
+            **options: Other options of FastMCP, which have no effect.
+        """
+        return read_parts((await self._ask("resources/read", uri=str(uri))).contents)
+
+    async def render_prompt(
+        self, name: str, arguments: dict[str, Any] | None = None, *ignored: Any
+    ) -> Any:
+        """Return the messages of a prompt of this server.
+
+        Args:
+            name: The name of the prompt.
+            arguments: The arguments.
+            *ignored: A context, which has no effect.
+        """
+        return await self._ask("prompts/get", name=name, arguments=arguments)
+
+    @property
+    def _tool_manager(self) -> "Manager":
+        return Manager(self)
+
+    _resource_manager = _prompt_manager = _tool_manager
+
+    @property
+    def _mcp_server(self) -> "LowLevelView":
+        return LowLevelView(self)
+
+    _lowlevel_server = _mcp_server
+
+
+def _key(one: Any) -> str:
+    return str(getattr(one, "uri", None) or getattr(one, "uri_template", None) or one.name)
+
+
+class Manager:
+    """The components of a server, with the names of the managers inside the other libraries:
+    `list_tools()`, `get_tool(name)`, `_tools`, and so on.
+
+    Args:
+        server: The server.
+    """
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    def __getattr__(self, name: str) -> Any:
+        verb, _, kind = name.partition("_")
+        plural = kind if kind.endswith("s") else f"{kind}s"
+        if verb in ("", "list", "get") and plural in METHOD_BY_KIND:
+            found = {
+                key: wrap(one, self._server) for key, one in self._server._items(plural).items()
+            }
+            if not verb:
+                return found
+            if verb == "list":
+                return lambda: [*found.values()]
+            if kind != plural:
+                return lambda key, *ignored: found.get(str(key))
+        return getattr(self._server, name)
+
+
+class LowLevelView:
+    """What programs read and set in the server inside the other libraries.
+
+    Args:
+        server: The server.
+    """
+
+    def __init__(self, server: Any) -> None:
+        self.__dict__["_server"] = server
+
+    def __getattr__(self, name: str) -> Any:
+        info = self._server.info
+        return getattr(info if name in ("name", "version", "icons") else self._server, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in ("name", "version", "instructions"):
+            raise AttributeError(f"{name} of the server cannot be changed")
+        if name == "instructions":
+            self._server.instructions = value
+        else:
+            self._server.info = replace(self._server.info, **{name: value})

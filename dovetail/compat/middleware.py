@@ -1,0 +1,284 @@
+"""FastMCP's middleware, as one adapter on Dovetail's own."""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from ..errors import CannotAsk, InternalError, ProtocolError, ToolError
+from ..logs import get_logger
+from ..ports import Call, Caller, CallHandler
+from ..protocol.lifecycle import InitializeParams
+from ..protocol.tools import ToolResult
+from ..server.tools import describe_failure, make_error_result
+from .components import wrap
+
+T = TypeVar("T")
+R_co = TypeVar("R_co", covariant=True)
+HOOKS = {
+    "initialize": "on_initialize", "server/discover": "on_discover", "tools/call": "on_call_tool",
+    "tools/list": "on_list_tools", "resources/list": "on_list_resources",
+    "resources/read": "on_read_resource", "prompts/get": "on_get_prompt",
+    "resources/templates/list": "on_list_resource_templates", "prompts/list": "on_list_prompts",
+}  # fmt: skip
+LISTS = {
+    "tools/list": "tools", "resources/list": "resources",
+    "resources/templates/list": "resource_templates", "prompts/list": "prompts",
+}  # fmt: skip
+FIELDS = {
+    "tools/call": ("name", "arguments"), "prompts/get": ("name", "arguments"),
+    "resources/read": ("uri",),
+}  # fmt: skip
+"""The fields of a message that middleware may change."""
+
+
+class MiddlewareContext(Struct, Generic[T], kw_only=True):
+    """A request on its way to the server.
+
+    Attributes:
+        message: The params of the request. Changes reach the server.
+        method: The method, such as "tools/call".
+        fastmcp_context: The context of the call.
+        source: Always "client".
+        type: Always "request".
+        timestamp: When the request arrived.
+    """
+
+    message: T
+    method: str | None = None
+    fastmcp_context: Any = None
+    source: str = "client"
+    type: str = "request"
+    timestamp: datetime = msgspec.field(default_factory=lambda: datetime.now(UTC))
+
+    def copy(self, **changes: Any) -> "MiddlewareContext[T]":
+        """Return a copy with changes.
+
+        Args:
+            **changes: The fields to change.
+        """
+        return replace(self, **changes)
+
+
+class CallNext(Protocol[T, R_co]):
+    """The function that passes a request on and returns its result."""
+
+    def __call__(self, context: MiddlewareContext[T]) -> Awaitable[R_co]:
+        """Pass the request on.
+
+        Args:
+            context: The request.
+        """
+
+
+class Middleware:
+    """Wraps every request. Override the hooks that you need."""
+
+    async def __call__(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
+        """Call the hooks: `on_message`, `on_request`, and then that of the method.
+
+        Args:
+            context: The request.
+            call_next: The function that passes the request on and returns its result.
+        """
+        for name in (HOOKS.get(context.method or ""), f"on_{context.type}", "on_message"):
+            if name is not None:
+                call_next = _bind(getattr(self, name), call_next)
+        return await call_next(context)
+
+    async def on_message(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
+        """Wrap every message.
+
+        Args:
+            context: The request.
+            call_next: The function that passes the request on and returns its result.
+        """
+        return await call_next(context)
+
+    on_request = on_notification = on_initialize = on_discover = on_call_tool = on_message
+    on_list_tools = on_list_resources = on_list_resource_templates = on_list_prompts = on_message
+    on_read_resource = on_get_prompt = on_message
+
+
+def _bind(hook: Callable[..., Any], call_next: Any) -> Any:
+    return lambda context: hook(context, call_next)
+
+
+class ToolFailed(ToolError):
+    """A tool failed, as middleware sees it.
+
+    Args:
+        result: The result that says so.
+    """
+
+    def __init__(self, result: ToolResult) -> None:
+        super().__init__(result.text)
+        self.result = result
+
+
+class MiddlewareChain:
+    """Dovetail middleware that runs FastMCP's.
+
+    Args:
+        server: The server.
+    """
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self.items: list[Any] = []
+
+    async def __call__(self, call: Call, next: CallHandler) -> Any:
+        """Answer a call.
+
+        Args:
+            call: The call.
+            next: The function that answers it.
+        """
+        page: Any = None
+
+        async def innermost(context: MiddlewareContext[Any]) -> Any:
+            nonlocal page
+            self._write(call, context.message)
+            result = page = await next(call)
+            if call.name in LISTS:
+                return [self._component(call.name, one) for one in getattr(result, LISTS[call.name])]
+            if isinstance(result, ToolResult) and result.is_error:
+                raise ToolFailed(result)
+            return result
+
+        context = self._server.context_type(call, self._server)
+        result = await self._run(call.name, _read(call), context, innermost)
+        if call.name in LISTS and page is not None and isinstance(result, Sequence):
+            setattr(page, LISTS[call.name], [_definition(one) for one in result])
+            return page
+        return result
+
+    async def initialize(self, caller: Caller) -> None:
+        """Run the middleware for the `initialize` request of a new session; an error refuses it."""
+        params = InitializeParams(
+            protocol_version=caller.revision.version,
+            capabilities=caller.capabilities,
+            client_info=caller.info,  # type: ignore[arg-type]
+        )
+
+        async def innermost(context: MiddlewareContext[Any]) -> None:
+            return None
+
+        await self._run("initialize", Initialize(params), None, innermost)
+
+    async def _run(self, method: str, message: Any, context: Any, innermost: Any) -> Any:
+        chain = innermost
+        for item in reversed(self.items):
+            chain = _bind(item, chain)
+        request = MiddlewareContext[Any](message=message, method=method, fastmcp_context=context)
+        try:
+            return await chain(request)
+        except (ProtocolError, CannotAsk):
+            raise
+        except Exception as error:
+            own = isinstance(error, ToolError)
+            text = str(error) if own else describe_failure(method, error, self._server._mask_errors)
+            if method != "tools/call":
+                raise InternalError(text) from None
+            return getattr(error, "result", None) or make_error_result(text)
+
+    def _write(self, call: Call, message: Any) -> None:
+        """Pass changes of a message on to the server, and check the scopes again."""
+        fields = {name: getattr(message, name) for name in FIELDS.get(call.name, ())}
+        if call.name == "tools/call":
+            fields["arguments"] = Raw(msgspec.json.encode(fields["arguments"] or {}))
+        if "uri" in fields:
+            fields["uri"] = str(fields["uri"])
+        call.params = replace(call.params, **fields)
+        if self._server.guard is not None:
+            self._server._check_scopes(call.method, call.params, call.caller)
+
+    def _component(self, method: str, definition: Any) -> Any:
+        """Return a listed definition as a component, if this server has it."""
+        key = getattr(definition, "uri", None) or getattr(definition, "uri_template", None)
+        kind = LISTS[method].removeprefix("resource_")
+        found = self._server._items(kind).get(key or definition.name)
+        return definition if found is None else wrap(found, self._server)
+
+
+class Initialize(Struct):
+    """An `initialize` request."""
+
+    params: InitializeParams
+
+
+def _read(call: Call) -> Any:
+    if call.name != "tools/call":
+        return call.params
+    raw = call.params.arguments
+    return replace(call.params, arguments=msgspec.json.decode(raw) or {} if raw else {})
+
+
+def _definition(item: Any) -> Any:
+    return item.to_wire() if hasattr(item, "to_wire") else item
+
+
+# ready-made middleware
+
+
+class LoggingMiddleware(Middleware):
+    """Logs each request and how long it took, with the logger "dovetail.requests".
+
+    Args:
+        logger: The logger to use.
+        **ignored: Options for the format, which have no effect.
+    """
+
+    def __init__(self, *, logger: Any = None, **ignored: Any) -> None:
+        self._log = logger or get_logger("middleware")
+
+    async def on_message(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
+        """Log a request.
+
+        Args:
+            context: The request.
+            call_next: The function that passes the request on and returns its result.
+        """
+        start, outcome = time.perf_counter(), "failed"
+        try:
+            result = await call_next(context)
+            outcome = "completed"
+            return result
+        finally:
+            took = (time.perf_counter() - start) * 1000
+            self._log.info("Request %s %s in %.2f ms", context.method, outcome, took)
+
+
+class ErrorHandlingMiddleware(Middleware):
+    """Logs each error, and calls a function with it.
+
+    Args:
+        logger: The logger to use.
+        error_callback: Called with the error and the request.
+        **ignored: Options for the format, which have no effect.
+    """
+
+    def __init__(self, *, logger: Any = None, error_callback: Any = None, **ignored: Any) -> None:
+        self._log, self._callback = logger or get_logger("middleware"), error_callback
+
+    async def on_message(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
+        """Log an error.
+
+        Args:
+            context: The request.
+            call_next: The function that passes the request on and returns its result.
+        """
+        try:
+            return await call_next(context)
+        except Exception as error:
+            self._log.error("Error in %s: %s: %s", context.method, type(error).__name__, error)
+            if self._callback is not None:
+                self._callback(error, context)
+            raise
+
+
+TimingMiddleware = LoggingMiddleware
