@@ -21,7 +21,7 @@ MODULES = frozenset(
     """
     _compat apps auth auth_context base bearer bearer_auth caching cli client components
     completions config context contrib decorators dependencies elicitation error_handling
-    event_store exceptions extension extensions fastmcp filesystem function_prompt
+    event_store exceptions extension extensions fastmcp filesystem func_metadata function_prompt
     function_resource function_tool helper_types http json_schema jsonrpc jwt lifespan logging
     low_level lowlevel mcp_config mcpserver memory message messages metadata_utils methods
     middleware models oauth_proxy openapi progress prompt prompts provider providers proxy
@@ -29,12 +29,20 @@ MODULES = frozenset(
     server session session_group settings shared sse stdio streamable_http
     streamable_http_manager subscriptions template templates timing tool tool_manager
     tool_transform tools transforms transport_security transports types utilities uri_template
-    validation version
+    validation version websocket
     """.split()  # noqa: SIM905
 )
 """The parts of the names of their modules."""
-PLACES: dict[str, str] = {}
+PLACES = {
+    "mcp": ("client", "types"),
+    "mcp.client": ("client",),
+    "mcp.client.client": ("client",),
+    "mcp.types": ("types",),
+    "mcp_types": ("types",),
+}
 """The modules of `dovetail.compat` in which a module looks for names first."""
+SDK_NAMES = {"FastMCP": "SDKFastMCP", "Server": "LowLevelServer"}
+"""The names that mean something else in the official SDK than in FastMCP."""
 
 
 class _CompatModule(ModuleType):
@@ -86,9 +94,11 @@ def _find(module: str, name: str) -> Any:
         return _version(module.partition(".")[0])
     if (module, name) == ("fastmcp", "settings"):
         return SimpleNamespace(**SETTINGS)
-    for place in filter(None, (PLACES.get(module), "dovetail.compat")):
+    if module.startswith("mcp."):
+        name = SDK_NAMES.get(name, name)
+    for place in (*PLACES.get(module, ()), ""):
         try:
-            found = getattr(import_module(place), name)
+            found = getattr(import_module(f"dovetail.compat.{place}".rstrip(".")), name)
         except (AttributeError, ImportError):
             continue
         if not isinstance(found, ModuleType):

@@ -6,6 +6,7 @@ A file without either runs as a script.
 """
 
 import asyncio
+import importlib
 import importlib.util
 import runpy
 import sys
@@ -32,7 +33,11 @@ def is_server(value):
 
 
 def load(path):
-    """Return the globals of a file. Its module stays, because its functions need it."""
+    """Return the globals of a file, or of the module `server` in a package. The module stays,
+    because its functions need it."""
+    if path.is_dir():
+        has_server = (path / "server.py").exists()
+        return vars(importlib.import_module(f"{path.name}.server")) if has_server else {}
     spec = importlib.util.spec_from_file_location("example", path)
     module = sys.modules["example"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -53,15 +58,14 @@ async def serve(server):
 def main():
     path = Path(sys.argv[1])
     sys.argv = [str(path)]
-    if path.is_dir():
-        runpy.run_module(path.name, run_name="__main__", alter_sys=True)
-        return
     sys.path.insert(0, str(path.parent))
     server = find_server(load(path))
-    if server is None:
-        runpy.run_path(str(path), run_name="__main__")
-    else:
+    if server is not None:
         asyncio.run(serve(server))
+    elif path.is_dir():
+        runpy.run_module(path.name, run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(str(path), run_name="__main__")
 
 
 if __name__ == "__main__":
