@@ -51,9 +51,9 @@ class _CompatModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name not in ("__all__", "__version__"):
             raise AttributeError(name)
-        found = _find(self.__name__, name)
-        if found is None and name in MODULES:
+        if name in MODULES and (self.__name__, name) != ("fastmcp", "settings"):
             return import_module(f"{self.__name__}.{name}")
+        found = _find(self.__name__, name)
         if found is None:
             raise AttributeError(_explain(self.__name__, name))
         setattr(self, name, found)
@@ -101,8 +101,7 @@ def _find(module: str, name: str) -> Any:
             found = getattr(import_module(f"dovetail.compat.{place}".rstrip(".")), name)
         except (AttributeError, ImportError):
             continue
-        if not isinstance(found, ModuleType):
-            return found
+        return found
     return None
 
 

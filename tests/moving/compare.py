@@ -102,8 +102,8 @@ def _parse_json_text(answer: Any) -> Any:
 
 
 PREFIX = re.compile(
-    r"^(Error executing tool [^:]*: |Error calling tool [^:]*: |Error reading resource [^:]*: "
-    r"|Error rendering prompt [^:]*: |Error creating resource from template: )"
+    r"^Error (executing tool|calling tool|reading resource|rendering prompt) \S+: "
+    r"|^Error creating resource from template: "
 )
 
 
