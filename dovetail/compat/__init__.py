@@ -44,10 +44,21 @@ __all__ = [
 ]  # fmt: skip
 
 
+LOW_LEVEL = (
+    "InitializationOptions", "LowLevelServer", "NotificationOptions", "ReadResourceContents",
+    "ServerRequestContext", "SseServerTransport", "StreamableHTTPSessionManager", "stdio_server",
+)  # fmt: skip
+"""The names of the low-level server, which is loaded on first use."""
+
+
 def __getattr__(name: str) -> Any:
     if name in ELSEWHERE:
         raise ImportError(f"{name} is not in dovetail.compat: {ELSEWHERE[name]}")
     try:
         return getattr(types, name)
     except AttributeError:
+        if name in LOW_LEVEL:
+            from . import lowlevel
+
+            return getattr(lowlevel, name)
         raise AttributeError(f"module 'dovetail.compat' has no attribute {name!r}") from None
