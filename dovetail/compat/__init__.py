@@ -51,6 +51,8 @@ _LAZY = {
     "dependencies": "CurrentAccessToken CurrentContext CurrentFastMCP CurrentHeaders "
     "CurrentRequest Depends configure_logging create_proxy get_access_token get_context "
     "get_http_headers get_http_request get_logger get_server",
+    "lowlevel": "InitializationOptions LowLevelServer NotificationOptions ReadResourceContents "
+    "ServerRequestContext SseServerTransport StreamableHTTPSessionManager stdio_server",
     "middleware": "CallNext ErrorHandlingMiddleware LoggingMiddleware Middleware "
     "MiddlewareContext TimingMiddleware",
 }
