@@ -21,7 +21,7 @@ MODULES = frozenset(
     """
     _compat apps auth auth_context base bearer bearer_auth caching cli client components
     completions config context contrib decorators dependencies elicitation error_handling
-    event_store exceptions extension extensions fastmcp filesystem function_prompt
+    event_store exceptions extension extensions fastmcp filesystem func_metadata function_prompt
     function_resource function_tool helper_types http json_schema jsonrpc jwt lifespan logging
     low_level lowlevel mcp_config mcpserver memory message messages metadata_utils methods
     middleware models oauth_proxy openapi progress prompt prompts provider providers proxy
@@ -29,12 +29,17 @@ MODULES = frozenset(
     server session session_group settings shared sse stdio streamable_http
     streamable_http_manager subscriptions template templates timing tool tool_manager
     tool_transform tools transforms transport_security transports types utilities uri_template
-    validation version
+    validation version websocket
     """.split()  # noqa: SIM905
 )
 """The parts of the names of their modules."""
-PLACES: dict[str, str] = {}
+PLACES = {
+    **dict.fromkeys(("mcp", "mcp.client", "mcp.client.client"), "dovetail.compat.client"),
+    **dict.fromkeys(("mcp.types", "mcp_types"), "dovetail.compat.types"),
+}
 """The modules of `dovetail.compat` in which a module looks for names first."""
+READ_AS_DICT = ("mcp", "mcp_types", "mcp.client.streamable_http", "mcp.shared.exceptions")
+"""The modules in which frameworks look for names with `vars`, so the names must be there."""
 
 
 class _CompatModule(ModuleType):
@@ -70,7 +75,11 @@ class _Finder:
 
     @staticmethod
     def exec_module(module: ModuleType) -> None:
-        pass  # names are looked up when they are used
+        if module.__name__ in READ_AS_DICT:  # elsewhere, names are looked up when they are used
+            place = import_module(PLACES.get(module.__name__, "dovetail.compat"))
+            clients = import_module("dovetail.compat").CLIENTS
+            for name in {*getattr(place, "__all__", vars(place)), *clients} - MODULES:
+                getattr(module, name, None)
 
 
 def install() -> None:

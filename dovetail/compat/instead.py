@@ -54,7 +54,6 @@ REFUSED = {
 
 ELSEWHERE = {
     "AuthSettings": "use auth=Bearer(…): docs/guides/protecting-a-server.md",
-    "Client": "use `from dovetail import Client`: docs/guides/client.md",
     "Depends": "call the dependency in the function, or create it in the lifespan: "
     "docs/guides/context.md",
     "Elicit": "call ctx.elicit(…) in the function; it works in every era: docs/guides/asking.md",
