@@ -1,8 +1,8 @@
 """Rewrite the imports of the official SDK and FastMCP in a Python program to `dovetail.compat`.
 
 The syntax tree says where an import is, and only those characters of the text are replaced. So
-comments and layout stay as they are. What cannot be rewritten is left alone and listed as a `Place`:
-names that `dovetail.compat` does not have, and options and methods that it refuses.
+comments and layout stay as they are. What cannot be rewritten is left alone and listed as a
+`Place`: names that `dovetail.compat` does not have, and options and methods that it refuses.
 """
 
 import ast
@@ -36,7 +36,7 @@ class Place(NamedTuple):
     instead: str
 
 
-class Edit(NamedTuple):
+class TextEdit(NamedTuple):
     """Characters of a program to replace."""
 
     start: int
@@ -76,7 +76,7 @@ class Program:
             self.tree = ast.parse(text)
         self.line_starts = [0, *(end.end() for end in LINE_END.finditer(text))]
         self.newline = next((end[0] for end in LINE_END.finditer(text)), "\n")
-        self.edits: list[Edit] = []
+        self.edits: list[TextEdit] = []
         self.places: list[Place] = []
         self.names: dict[str, str] = {}
         """What the names in the program were imported as."""
@@ -119,16 +119,16 @@ class Program:
         separator = "; " if prefix.strip() else self.newline + prefix
         before = _statements({alias: found[alias] or module for alias in apart})
         if moved is None:
-            self.edits.append(Edit(start, end, separator.join(before)))
+            self.edits.append(TextEdit(start, end, separator.join(before)))
             return
         begin = FROM.match(self.text, start)
         assert begin is not None
         if not self.text.startswith(module, begin.end()):  # `from mcp . types import`
             self.add_place(node.lineno, module, f"import from {moved}")
             return
-        self.edits.append(Edit(begin.end(), begin.end() + len(module), moved))
+        self.edits.append(TextEdit(begin.end(), begin.end() + len(module), moved))
         if before:
-            self.edits.append(Edit(start, start, separator.join([*before, ""])))
+            self.edits.append(TextEdit(start, start, separator.join([*before, ""])))
             self.edits += self.without(node, apart)
 
     def find_name(self, module: str, alias: ast.alias) -> str | None:
@@ -143,13 +143,13 @@ class Program:
             self.names[name] = alias.name
         return place
 
-    def without(self, node: ast.ImportFrom, apart: list[ast.alias]) -> Iterator[Edit]:
+    def without(self, node: ast.ImportFrom, apart: list[ast.alias]) -> Iterator[TextEdit]:
         """Remove names from an import. In a list with one name per line, only those lines go."""
         (start, _), (_, end) = self.span(node.names[0]), self.span(node.names[-1])
         if node.lineno == node.end_lineno or end == self.span(node)[1]:
             kept = [alias for alias in node.names if alias not in apart]
             texts = [self.text[slice(*self.span(alias))] for alias in kept]
-            yield Edit(start, end, ", ".join(texts))
+            yield TextEdit(start, end, ", ".join(texts))
             return
         for alias in apart:
             start, end = self.span(alias)
@@ -158,21 +158,23 @@ class Program:
             line, rest = self.line_starts[alias.lineno - 1], BLANK.match(self.text, end)
             if rest is not None and not self.text[line:start].strip():
                 start, end = line, rest.end()
-            yield Edit(start, end, "")
+            yield TextEdit(start, end, "")
 
     def move_modules(self, node: ast.Import) -> None:
         """Rewrite `import mcp.types as types`, and `import mcp`, which keeps its name."""
         for alias in node.names:
             root, (start, end) = alias.name.partition(".")[0], self.span(alias)
-            if alias.asname is not None and _is_known(alias.name):
+            if alias.asname is not None and _is_ours(alias.name):
+                self.modules[alias.asname] = (alias.name, alias.name)
+            elif alias.asname is not None and root in VERSIONS:
                 place = PLACES.get(alias.name, COMPAT)
                 self.modules[alias.asname] = (alias.name, place)
-                self.edits.append(Edit(start, start + len(alias.name), place))
+                self.edits.append(TextEdit(start, start + len(alias.name), place))
             elif root in VERSIONS and root in self.variables:
                 self.add_place(node.lineno, root, f"{root} is also a variable; rename one of them")
             elif root in VERSIONS:
                 self.modules[root] = (root, COMPAT)
-                self.edits.append(Edit(start, end, f"{COMPAT} as {root}"))
+                self.edits.append(TextEdit(start, end, f"{COMPAT} as {root}"))
 
     def shorten_paths(self) -> None:
         """Rewrite the uses of a module: `mcp.server.fastmcp.FastMCP` becomes `mcp.FastMCP`."""
@@ -190,12 +192,14 @@ class Program:
         if depth == len(parts):  # only a module
             depth -= 1
         written, name = ".".join([root, *parts[:depth]]), parts[depth]
-        place = _find(".".join([module, *parts[:depth]]), name)
+        found = _find_all(".".join([module, *parts[:depth]]), name)
+        places = [place for place in found if f"{place}.".startswith(f"{own}.")]
         start = self.span(node)[0]
-        if place is None or not place.startswith(own):
+        if not places:
             self.add_place(node.lineno, f"{written}.{name}", ELSEWHERE.get(name, ""))
         elif not _is_ours(module) and self.text.startswith(written, start):
-            self.edits.append(Edit(start, start + len(written), root + place.removeprefix(own)))
+            short = root + places[-1].removeprefix(own)
+            self.edits.append(TextEdit(start, start + len(written), short))
 
     # calls
 
@@ -263,17 +267,29 @@ def _is_known(module: str | None) -> bool:
 
 
 def _find(module: str, name: str) -> str | None:
-    """Return the module of Dovetail that has a name; AS_MODULE if the name is a module itself."""
+    """Return the module of Dovetail to import a name from; AS_MODULE if it is a module itself."""
     if name == "*":
         return PLACES.get(module, COMPAT)
-    for place in filter(None, (PLACES.get(module), COMPAT)):
-        try:
-            found = getattr(import_module(place), name)
-        except (AttributeError, ImportError):
-            continue
-        if not isinstance(found, ModuleType) or name == "types":
-            return place
-    return AS_MODULE if name in MODULES else None
+    places = _find_all(module, name)
+    return places[-1] if places else AS_MODULE if name in MODULES else None
+
+
+def _find_all(module: str, name: str) -> list[str]:
+    """Return the modules of Dovetail in which a name means the same as in `module`, the shortest
+    last."""
+    first = module if _is_ours(module) else PLACES.get(module, COMPAT)
+    places = [place for place in (first, COMPAT) if _has(place, name)]
+    values = [getattr(import_module(place), name) for place in places]
+    if not values or (isinstance(values[0], ModuleType) and name != "types"):
+        return []
+    return [place for place, value in zip(places, values, strict=True) if value is values[0]]
+
+
+def _has(place: str, name: str) -> bool:
+    try:
+        return hasattr(import_module(place), name)
+    except ImportError:  # a name in ELSEWHERE
+        return False
 
 
 def _statements(places: dict[ast.alias, str]) -> list[str]:
@@ -324,8 +340,6 @@ def _probe_app(**options: Any) -> None:
 PROBES: dict[str, Callable[..., Any]] = {
     "FastMCP": _probe_server,
     **{kind: partial(_probe_component, kind) for kind in ("tool", "resource", "prompt")},
-    **dict.fromkeys(
-        ("run", "run_async", "http_app", "streamable_http_app", "sse_app"), _probe_app
-    ),
+    **dict.fromkeys(("run", "run_async", "http_app", "streamable_http_app", "sse_app"), _probe_app),
 }
 """Functions that raise ConfigError if an option is refused."""

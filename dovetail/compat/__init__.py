@@ -57,9 +57,20 @@ _LAZY = {
     "MiddlewareContext TimingMiddleware",
 }
 _load_lazily, _ = lazy(globals(), _LAZY)
+CLIENTS = frozenset(
+    """ArgModelBase Client ClientRequestContext ClientSession ElicitationFnT FuncMetadata
+    ListRootsFnT LoggingFnT MessageHandlerFnT ProgressFnT RequestContext SamplingFnT SessionMessage
+    StdioServerParameters StreamableHTTPTransport create_mcp_http_client sse_client stdio_client
+    streamable_http_client streamablehttp_client websocket_client""".split()  # noqa: SIM905
+)
+"""The names in `client.py`, which is imported on first use. `Client` is FastMCP's."""
 
 
 def __getattr__(name: str) -> Any:
+    if name in CLIENTS:
+        from . import client
+
+        return client.CompatFastMCPClient if name == "Client" else getattr(client, name)
     if name in ELSEWHERE:
         raise ImportError(f"{name} is not in dovetail.compat: {ELSEWHERE[name]}")
     if any(name in names.split() for names in _LAZY.values()):

@@ -1,4 +1,4 @@
-"""Clients with the API of the official SDK, on top of `dovetail.Client`.
+"""Clients with the API of the official SDK and of FastMCP, on top of `dovetail.Client`.
 
 A transport of the SDK connects and yields two streams. Here, a transport only says how to reach the
 server: both streams are the same `Streams` value, and the session opens a `Client` with it. The
@@ -6,12 +6,13 @@ results are Dovetail's own values, which have the attributes and methods of the 
 """
 
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
-from functools import cache, partial, partialmethod
+from functools import partial, partialmethod
+from importlib import metadata
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -20,30 +21,32 @@ from ..auth import BearerToken
 from ..client.client import Client as DovetailClient
 from ..errors import ConfigError, ConnectionClosed, ProtocolError, TimedOut
 from ..limits import DEFAULT
+from ..protocol.content import BlobResourceContents, TextResourceContents
 from . import types
 from .instead import missing_attribute, refuse_options
 
 HTTPX_HEADERS = ("accept", "accept-encoding", "connection", "user-agent")
 """The headers that every client of httpx has."""
-CODES = {ConnectionClosed: (-32000, -32000), TimedOut: (408, -32001)}
-"""The codes of errors that are not from the server, in releases 1 and 2 of the SDK."""
+CODES = {ConnectionClosed: (-32000, -32000), TimedOut: (-32001, 408)}
+"""The codes of errors that are not from the server, in release 2 of the SDK and in release 1."""
 LISTS = {"tools": "Tool", "resources": "Resource", "prompts": "Prompt"}
 ElicitationFnT = ListRootsFnT = LoggingFnT = MessageHandlerFnT = ProgressFnT = SamplingFnT = Any
 
 
-@cache
-def _sdk_release() -> int:
-    """Return the release of the SDK that programs expect, 1 or 2: the one that is installed."""
-    from importlib.metadata import PackageNotFoundError, version
-
+def _is_release_1() -> bool:
+    """Return whether programs expect release 1 of the SDK, because it is installed."""
     try:
-        return 1 if version("mcp").startswith("1.") else 2
-    except PackageNotFoundError:
-        return 2
+        return metadata.version("mcp").startswith("1.")
+    except metadata.PackageNotFoundError:
+        return False
 
 
 def _seconds(value: Any) -> Any:
     return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def _on_progress(callback: Any) -> Any:
+    return callback and (lambda update: callback(update.progress, update.total, update.message))
 
 
 # transports
@@ -54,7 +57,6 @@ class Streams(msgspec.Struct, eq=False):
 
     target: Any
     options: dict[str, Any] = {}
-    """The options of `dovetail.Client`."""
     read_timeout: float | None = None
     client: Any = None
 
@@ -66,8 +68,7 @@ class Streams(msgspec.Struct, eq=False):
 
 
 class StdioServerParameters(msgspec.Struct, kw_only=True):
-    """How to start a server: the program, its arguments, the variables to add to the few that every
-    server process inherits, and the working directory. Messages are always UTF-8."""
+    """How to start a server. `env` is added to the few variables that every server inherits."""
 
     command: str
     args: list[str] = []
@@ -79,12 +80,7 @@ class StdioServerParameters(msgspec.Struct, kw_only=True):
 
 @asynccontextmanager
 async def stdio_client(server: Any, errlog: Any = None) -> AsyncIterator[Any]:
-    """Describe a server that the session starts as a process.
-
-    Args:
-        server: The `StdioServerParameters`.
-        errlog: The file for what the server writes to stderr (default: stderr).
-    """
+    """Describe a server that the session starts as a process; its stderr goes to `errlog`."""
     options: dict[str, Any] = {"env": server.env, "cwd": server.cwd}
     if errlog not in (None, sys.stderr):
         options["on_stderr"] = partial(print, file=errlog)
@@ -93,27 +89,19 @@ async def stdio_client(server: Any, errlog: Any = None) -> AsyncIterator[Any]:
 
 
 def _http_streams(
-    url: str,
-    headers: Any = None,
-    timeout: Any = None,
-    sse_read_timeout: Any = None,
-    *,
-    httpx_client_factory: Any = None,
-    http_client: Any = None,
-    auth: Any = None,
-    **unneeded: Any,
-) -> Streams:
+    url: str, headers: Any = None, timeout: Any = None, sse_read_timeout: Any = None,
+    *, httpx_client_factory: Any = None, http_client: Any = None, auth: Any = None,
+    terminate_on_close: Any = None, on_session_created: Any = None, **more: Any,
+) -> Streams:  # fmt: skip
+    refuse_options(more, "The transport")
     if httpx_client_factory is not None:
         http_client = httpx_client_factory(headers=headers, timeout=None, auth=auth)
     if http_client is not None:
         auth = auth or getattr(http_client, "auth", None)
-        found = dict(http_client.headers or {}).items()
-        headers = {name: value for name, value in found if name.lower() not in HTTPX_HEADERS}
+        found = dict(getattr(http_client, "headers", None) or {})
+        headers = {name: found[name] for name in found if name.lower() not in HTTPX_HEADERS}
     if hasattr(auth, "async_auth_flow"):
         auth = BearerToken(partial(_httpx_token, auth))
-    for option in ("terminate_on_close", "on_session_created"):
-        unneeded.pop(option, None)
-    refuse_options(unneeded, "The transport")
     options = {"headers": headers, "auth": auth, "timeout": _seconds(timeout)}
     return Streams(url, options, _seconds(sse_read_timeout))
 
@@ -132,14 +120,7 @@ async def _httpx_token(auth: Any) -> str:
 def _transport(count: Callable[[], int]) -> Any:
     @asynccontextmanager
     async def connect(url: str, *args: Any, **options: Any) -> AsyncIterator[Any]:
-        """Describe a server at a URL.
-
-        Args:
-            url: The URL.
-            *args: `headers`, `timeout` and `sse_read_timeout`.
-            **options: The same, `auth`, `httpx_client_factory` and `http_client`. Of a client of
-                httpx, only the headers and `auth` are used.
-        """
+        """Describe a server at a URL. Of an httpx client, only the headers and `auth` are used."""
         streams = _http_streams(url, *args, **options)
         yield (streams, streams, streams.get_session_id)[: count()]
 
@@ -147,17 +128,12 @@ def _transport(count: Callable[[], int]) -> Any:
 
 
 streamablehttp_client = _transport(lambda: 3)
-streamable_http_client = _transport(lambda: 4 - _sdk_release())
-"""In release 1 of the SDK, it also yields the function that returns the session id."""
+streamable_http_client = _transport(lambda: 2 + _is_release_1())
 sse_client = websocket_client = _transport(lambda: 2)
 
 
-class HttpSettings(msgspec.Struct):
-    """What `create_mcp_http_client` returns in place of an httpx client, for a transport."""
-
-    headers: Any = None
-    timeout: Any = None
-    auth: Any = None
+class create_mcp_http_client(SimpleNamespace):
+    """The headers and `auth` for a transport, in place of an httpx client."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -165,19 +141,7 @@ class HttpSettings(msgspec.Struct):
     async def __aexit__(self, *error: object) -> None: ...
 
 
-create_mcp_http_client = HttpSettings
-
-
 # sessions
-
-
-@contextmanager
-def _as_mcp_error() -> Iterator[None]:
-    """Raise a timeout or a lost connection as McpError. Errors from the server already are."""
-    try:
-        yield
-    except tuple(CODES) as error:
-        raise ProtocolError(CODES[type(error)][_sdk_release() - 1], str(error)) from error
 
 
 class SdkInternals:
@@ -190,123 +154,106 @@ class SdkInternals:
 ArgModelBase = FuncMetadata = SessionMessage = StreamableHTTPTransport = SdkInternals
 
 
-class RequestContext(msgspec.Struct):
+class RequestContext(SimpleNamespace):
     """What the callbacks of a session receive besides the params."""
 
-    session: Any
-    meta: Any = None
-    request_id: Any = None
-    lifespan_context: Any = None
-
-    def __class_getitem__(cls, item: Any) -> Any:
-        return cls
+    __class_getitem__ = classmethod(lambda cls, item: cls)
 
 
 class CompatClientSession:
-    """A connection to a server, with the methods of the official SDK.
+    """A connection to a server, with the methods of the official SDK. `source` is what a transport
+    yielded; for the SDK's `Client`, it may also be a transport, a URL or a server."""
 
-    Args:
-        read_stream: What a transport of `dovetail.compat` yielded.
-        write_stream: The same.
-        read_timeout_seconds: Time to wait for each answer, as a timedelta or in seconds.
-        **options: `sampling_callback`, `elicitation_callback`, `list_roots_callback`,
-            `logging_callback`, `message_handler`, `client_info` and `sampling_capabilities`.
-            Changes to lists and resources are the messages that the handler receives.
-    """
+    opens: ClassVar = False
 
     def __init__(
-        self,
-        read_stream: Any,
-        write_stream: Any = None,
-        read_timeout_seconds: Any = None,
-        **options: Any,
-    ) -> None:
-        if not isinstance(read_stream, Streams):
-            raise ConfigError(
-                "ClientSession accepts the streams of a transport from dovetail.compat, not a "
-                f"{type(read_stream).__name__}; for your own transport, use dovetail.Client: "
-                "docs/guides/transports.md"
-            )
-        self._timeout = _seconds(read_timeout_seconds) or read_stream.read_timeout
-        self._subscriptions: dict[str, Any] = {}
-        self._on_message = options.pop("message_handler", None)
+        self, source: Any, write_stream: Any = None, read_timeout_seconds: Any = None,
+        sampling_callback: Any = None, elicitation_callback: Any = None,
+        list_roots_callback: Any = None, logging_callback: Any = None, message_handler: Any = None,
+        client_info: Any = None, *, sampling_capabilities: Any = None, mode: Any = None,
+        cache: Any = None, raise_exceptions: Any = None, **more: Any,
+    ) -> None:  # fmt: skip
+        refuse_options(more, "ClientSession")
+        self._source, self._timeout = source, _seconds(read_timeout_seconds)
+        self._on_message, self._subscriptions = message_handler, dict[str, Any]()
+        self._stack, self.initialize_result = AsyncExitStack(), None
         sample, elicit, self._on_roots = (
             callback and partial(self._ask, callback)
-            for callback in (
-                options.pop(f"{name}_callback", None)
-                for name in ("sampling", "elicitation", "list_roots")
-            )
+            for callback in (sampling_callback, elicitation_callback, list_roots_callback)
         )
-        if getattr(options.pop("sampling_capabilities", None), "tools", None) is not None:
+        if sample and getattr(sampling_capabilities, "tools", None) is not None:
             sample.tools = True
-        self.initialize_result: Any = None
-        self._client = read_stream.client = DovetailClient(
-            read_stream.target,
-            on_sample=sample,
-            on_elicit=elicit,
-            roots=self._on_roots,
-            on_log=options.pop("logging_callback", None),
-            info=options.pop("client_info", None),
-            **read_stream.options,
-        )
-        refuse_options(options, "ClientSession")
-
-    async def _ask(self, callback: Any, request: Any) -> Any:
-        is_roots = request.method == "roots/list"
-        params = () if is_roots else (request,)
-        answer = await callback(RequestContext(self, request.meta), *params)
-        if isinstance(answer, types.ErrorData):
-            raise ProtocolError(answer)
-        return answer.roots if is_roots else answer
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._client.close()
+        self._options = {"on_sample": sample, "on_elicit": elicit, "roots": self._on_roots,
+                         "on_log": logging_callback, "info": client_info}  # fmt: skip
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             raise missing_attribute("ClientSession", name)
 
+    async def _ask(self, callback: Any, request: Any) -> Any:
+        is_roots = request.method == "roots/list"
+        context = RequestContext(session=self, meta=request.meta, request_id=None)
+        answer = await (callback(context) if is_roots else callback(context, request))
+        if isinstance(answer, types.ErrorData):
+            raise ProtocolError(answer.code, answer.message, answer.data)
+        return answer.roots if is_roots else answer
+
+    async def __aenter__(self) -> Self:
+        source = self._source
+        if hasattr(source, "__aenter__"):
+            source = (await self._stack.enter_async_context(source))[0]
+        streams = source if isinstance(source, Streams) else Streams(source)
+        self._timeout = self._timeout or streams.read_timeout or DEFAULT.timeout_max
+        self._client = DovetailClient(streams.target, **self._options, **streams.options)
+        streams.client = self._client
+        self._stack.push_async_callback(self._client.close)
+        if self.opens:
+            async with AsyncExitStack() as stack:
+                stack.push_async_exit(self.__aexit__)
+                await self.initialize()
+                stack.pop_all()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stack.aclose()
+
+    async def _run(self, request: Awaitable[Any]) -> Any:
+        """Wait for an answer. Errors of the connection become McpError, as those of servers are."""
+        try:
+            answer = await request
+        except (ConnectionClosed, TimedOut) as error:
+            raise ProtocolError(CODES[type(error)][_is_release_1()], str(error)) from error
+        return types.EmptyResult() if answer is None else answer
+
+    async def _request(self, method: str, params: Any = None) -> Any:
+        return await self._run(self._client.request(method, params, timeout=self._timeout))
+
     async def initialize(self) -> Any:
         """Connect, and return an `InitializeResult`, in every revision."""
         client = self._client
-        with _as_mcp_error():
-            await client.connect()
+        await self._run(client.connect())
         for kind, name in LISTS.items() if self._on_message else ():
             if getattr(client.capabilities, kind) is not None:
                 change = getattr(types, f"{name}ListChangedNotification")
                 client.on_change(kind, partial(self._report, change))  # type: ignore[arg-type]
         self.initialize_result = types.InitializeResult(
-            protocolVersion=client.revision,
-            capabilities=client.capabilities,
-            serverInfo=client.server_info,
-            instructions=client.instructions,
-        )
+            protocolVersion=client.revision, capabilities=client.capabilities,
+            serverInfo=client.server_info, instructions=client.instructions,
+        )  # fmt: skip
         return self.initialize_result
 
     async def _report(self, change: Any, subject: str) -> None:
         is_resource = change is types.ResourceUpdatedNotification
-        if self._on_message is not None:
-            await self._on_message(change(params={"uri": subject} if is_resource else None))
+        await self._on_message(change(params={"uri": subject} if is_resource else None))
 
     def get_server_capabilities(self) -> Any:
-        """Return the capabilities that the server declared; None before `initialize`."""
-        return self.initialize_result and self.initialize_result.capabilities
-
-    async def _request(self, method: str, **params: Any) -> Any:
-        with _as_mcp_error():
-            return await self._client.request(method, params, timeout=self._seconds_for(None))
-
-    def _seconds_for(self, timeout: Any) -> float:
-        return float(_seconds(timeout) or self._timeout or DEFAULT.timeout_max)
+        """Return the capabilities that the server declared."""
+        return self._client.capabilities
 
     async def _list(self, method: str, cursor: str | None = None, *, params: Any = None) -> Any:
-        """Return one page; `cursor` or `params.cursor` is the `nextCursor` of the page before."""
         cursor = params.cursor if params is not None else cursor
-        return await self._request(method, **({"cursor": cursor} if cursor else {}))
+        return await self._request(method, {"cursor": cursor} if cursor else None)
 
     list_tools = partialmethod(_list, "tools/list")
     list_resources = partialmethod(_list, "resources/list")
@@ -314,141 +261,91 @@ class CompatClientSession:
     list_prompts = partialmethod(_list, "prompts/list")
 
     async def call_tool(
-        self,
-        name: str,
-        arguments: Any = None,
-        read_timeout_seconds: Any = None,
-        progress_callback: Any = None,
-        *,
-        meta: Any = None,
-        **more: Any,
-    ) -> Any:
-        """Call a tool. If it fails, the result has `isError` set.
-
-        Args:
-            name: The name of the tool.
-            arguments: The arguments.
-            read_timeout_seconds: Time to wait for the result, as a timedelta or in seconds.
-            progress_callback: Called with the progress, the total and a message.
-            meta: Extra `_meta` for the request.
-            **more: Other options are refused.
-        """
-        more.pop("allow_input_required", None)
-        refuse_options(more, "call_tool")
-        report = progress_callback and (
-            lambda update: progress_callback(update.progress, update.total, update.message)
-        )
-        with _as_mcp_error():
-            return await self._client.call_tool(
-                name, arguments, timeout=self._seconds_for(read_timeout_seconds),
-                on_progress=report, raise_on_error=False, meta=meta,
-            )  # fmt: skip
+        self, name: str, arguments: Any = None, read_timeout_seconds: Any = None,
+        progress_callback: Any = None, *, meta: Any = None, allow_input_required: bool = False,
+    ) -> Any:  # fmt: skip
+        """Call a tool. If it fails, the result has `isError` set."""
+        timeout, report = _seconds(read_timeout_seconds), _on_progress(progress_callback)
+        return await self._run(self._client.call_tool(
+            name, arguments, timeout=timeout or self._timeout, on_progress=report,
+            raise_on_error=False, meta=meta,
+        ))  # fmt: skip
 
     async def read_resource(self, uri: Any) -> Any:
-        """Return the contents of a resource.
-
-        Args:
-            uri: The URI of the resource.
-        """
-        result = await self._request("resources/read", uri=str(uri))
-        kinds = (types.TextResourceContents.kind, types.BlobResourceContents.kind)
+        """Return a result whose `contents` are text or blobs."""
+        result = await self._request("resources/read", {"uri": str(uri)})
+        kinds: Any = (TextResourceContents, BlobResourceContents)
         contents = [kinds[part.text is None](**asdict(part)) for part in result.contents]
         return replace(result, contents=contents)
 
     async def get_prompt(self, name: str, arguments: Any = None) -> Any:
-        """Fill in a prompt.
-
-        Args:
-            name: The name of the prompt.
-            arguments: The arguments.
-        """
-        return await self._request("prompts/get", name=name, arguments=arguments or {})
+        """Fill in a prompt."""
+        return await self._request("prompts/get", {"name": name, "arguments": arguments or {}})
 
     async def complete(self, ref: Any, argument: Any, context_arguments: Any = None) -> Any:
-        """Return completions for an argument.
+        """Return completions for an argument of a prompt or a resource template."""
+        params = {"ref": ref, "argument": argument, "context": {"arguments": context_arguments}}
+        return await self._request("completion/complete", params)
 
-        Args:
-            ref: A PromptReference or a ResourceTemplateReference.
-            argument: The name and the value so far.
-            context_arguments: The arguments that are already filled in.
-        """
-        context = {"context": {"arguments": context_arguments}} if context_arguments else {}
-        return await self._request("completion/complete", ref=ref, argument=argument, **context)
-
-    async def subscribe_resource(self, uri: Any) -> Any:
-        """Report changes to a resource to the message handler.
-
-        Args:
-            uri: The URI of the resource.
-        """
+    async def subscribe_resource(self, uri: Any) -> None:
+        """Report changes to a resource to the message handler."""
         report = partial(self._report, types.ResourceUpdatedNotification)
-        self._subscriptions[str(uri)] = await self._client.subscribe(str(uri), report)
-        return types.EmptyResult()
+        subscription = await self._run(self._client.subscribe(str(uri), report))
+        self._subscriptions[str(uri)] = subscription
 
-    async def unsubscribe_resource(self, uri: Any) -> Any:
-        """End the reports about a resource.
-
-        Args:
-            uri: The URI of the resource.
-        """
+    async def unsubscribe_resource(self, uri: Any) -> None:
+        """End the reports about a resource."""
         await self._subscriptions.pop(str(uri)).close()
-        return types.EmptyResult()
 
     async def send_ping(self) -> Any:
         """Check that the server responds."""
-        with _as_mcp_error():
-            await self._client.ping(self._seconds_for(None))
-        return types.EmptyResult()
+        return await self._run(self._client.ping(self._timeout))
 
     async def set_logging_level(self, level: Any) -> Any:
-        """Ask for log messages at this level and above.
-
-        Args:
-            level: The lowest level, such as "info".
-        """
-        with _as_mcp_error():
-            await self._client.set_log_level(level)
-        return types.EmptyResult()
+        """Ask for log messages at this level and above."""
+        return await self._run(self._client.set_log_level(level))
 
     async def send_roots_list_changed(self) -> None:
         """Notify the server that the roots have changed."""
-        await self._client.set_roots(self._on_roots or ())
+        await self._client.set_roots(self._on_roots)
 
 
 class CompatSdkClient(CompatClientSession):
-    """The `Client` of release 2 of the official SDK: a session that connects by itself.
+    """The `Client` of release 2 of the SDK: a session that connects by itself."""
 
-    Args:
-        server: A URL, a `Server`, or a transport such as `stdio_client(…)`.
-        **options: The options of `ClientSession`. The revision is always detected, and answers are
-            cached as the server allows.
-    """
-
-    def __init__(self, server: Any, **options: Any) -> None:
-        for name in ("mode", "cache", "raise_exceptions"):
-            options.pop(name, None)
-        self._server, self._options, self._stack = server, options, AsyncExitStack()
-
-    async def __aenter__(self) -> Self:
-        streams = Streams(self._server)
-        if hasattr(self._server, "__aenter__"):
-            streams = (await self._stack.enter_async_context(self._server))[0]
-        super().__init__(streams, **self._options)
-        self._stack.push_async_callback(self._client.close)
-        try:
-            await self.initialize()
-        except BaseException:
-            await self._stack.aclose()
-            raise
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._stack.aclose()
-
-    @property
-    def session(self) -> Self:
-        """The session, which this client is itself."""
-        return self
+    opens = True
+    session = property(lambda self: self)
 
 
-Client, ClientSession = CompatSdkClient, CompatClientSession
+class CompatFastMCPClient(DovetailClient):
+    """The `Client` of FastMCP, which can be opened again."""
+
+    def __init__(
+        self, transport: Any, *, sampling_handler: Any = None, log_handler: Any = None,
+        progress_handler: Any = None, client_info: Any = None, roots: Any = None,
+        timeout: Any = None, auth: Any = None, **more: Any,
+    ) -> None:  # fmt: skip
+        refuse_options(more, "Client")
+        sample = sampling_handler and (lambda ask: sampling_handler(ask.messages, ask, None))
+        self._create = partial(
+            super().__init__, transport, on_sample=sample, on_log=log_handler, info=client_info,
+            on_progress=_on_progress(progress_handler), roots=roots, timeout=timeout, auth=auth,
+        )  # fmt: skip
+        self._create()
+
+    async def connect(self) -> None:
+        """Open the connection."""
+        if self.state == "closed":
+            self._create()
+        await super().connect()
+
+    async def call_tool(self, *args: Any, progress_handler: Any = None, **options: Any) -> Any:  # type: ignore[override]
+        """Call a tool, as in `dovetail.Client`."""
+        return await super().call_tool(*args, on_progress=_on_progress(progress_handler), **options)
+
+
+Client, ClientSession, ClientRequestContext = CompatSdkClient, CompatClientSession, RequestContext
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(types, name)  # `mcp` also has the names of `mcp.types`

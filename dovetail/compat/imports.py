@@ -43,6 +43,8 @@ PLACES = {
 """The modules of `dovetail.compat` in which a module looks for names first."""
 SDK_NAMES = {"FastMCP": "SDKFastMCP", "Server": "LowLevelServer"}
 """The names that mean something else in the official SDK than in FastMCP."""
+READ_AS_DICT = ("mcp", "mcp_types", "mcp.client.streamable_http", "mcp.shared.exceptions")
+"""The modules in which frameworks look for names with `vars`, so the names must be there."""
 
 
 class _CompatModule(ModuleType):
@@ -78,7 +80,10 @@ class _Finder:
 
     @staticmethod
     def exec_module(module: ModuleType) -> None:
-        pass  # names are looked up when they are used
+        if module.__name__ in READ_AS_DICT:  # elsewhere, names are looked up when they are used
+            compat = import_module("dovetail.compat")
+            for name in {*compat.__all__, *compat.CLIENTS}:
+                getattr(module, name, None)
 
 
 def install() -> None:

@@ -34,7 +34,6 @@ REFUSED = {
 
 RATES, PROVIDER = "use FastMCP(rates=…): docs/guides/limits-and-audit.md", f"use Provider: {GUIDE}"
 ELSEWHERE = {
-    "Client": "use `from dovetail import Client`: docs/guides/client.md",
     "Elicit": "call ctx.elicit(…) in the function; it works in every era: docs/guides/asking.md",
     "OAuthProvider": PROVIDER,
     "OAuthProxy": PROVIDER,
