@@ -40,8 +40,8 @@ __all__ = [
     "ImageContent", "MCPError", "MCPServer", "McpError", "Message", "ModelPreferences",
     "NotFoundError", "Prompt", "PromptError", "PromptMessage", "PromptReference", "Resource",
     "ResourceError", "ResourceLink", "ResourceTemplate", "ResourceTemplateReference",
-    "SDKFastMCP", "SamplingMessage", "ServerSession", "TextContent", "TextResource", "TextResourceContents",
-    "Tool", "ToolAnnotations", "ToolError", "ToolResult", "UserMessage", "ValidationError",
+    "SDKFastMCP", "SamplingMessage", "ServerSession", "TextContent", "TextResource",
+    "TextResourceContents", "Tool", "ToolAnnotations", "ToolError", "ToolResult", "UserMessage", "ValidationError",
 ]  # fmt: skip
 
 

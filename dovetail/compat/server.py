@@ -3,7 +3,7 @@ methods, and the same parameters in the same order."""
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial, partialmethod
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
@@ -14,11 +14,10 @@ from ..aio import LruDict
 from ..errors import ConfigError, InvalidParams
 from ..ports import Call, Caller, Network, PendingAdmission
 from ..protocol.base import ListChangedParams
-from ..protocol.content import TextContent
 from ..protocol.methods import METHODS, Method
 from ..protocol.tools import ToolResult
 from ..protocol.utilities import CompleteResult, Completion
-from ..server.options import CommonToolOptions, ComponentOptions, ResourceOptions, Transport
+from ..server.options import CommonToolOptions, ResourceOptions, Transport
 from ..server.server import Completable, Server
 from ..server.tools import RegisteredTool, content_block, make_any_result, make_error_result
 from .components import unpack
@@ -34,30 +33,18 @@ R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 Options = dict[str, Any]
 TRANSPORTS: dict[str, Transport] = {
-    "stdio": "stdio",
-    "http": "http",
-    "streamable-http": "http",
-    "sse": "sse",
-}
+    "stdio": "stdio", "http": "http", "streamable-http": "http", "sse": "sse",
+}  # fmt: skip
 SETTINGS: Options = {
-    "host": "127.0.0.1",
-    "port": 8000,
-    "streamable_http_path": "/mcp",
-    "sse_path": "/sse",
-    "message_path": "/messages/",
-    "json_response": False,
-    "stateless_http": False,
-    "log_level": None,
-    "warn_on_duplicate_tools": True,
-    "warn_on_duplicate_resources": True,
-    "warn_on_duplicate_prompts": True,
-    "dependencies": (),
-    "debug": False,
+    "host": "127.0.0.1", "port": 8000, "streamable_http_path": "/mcp", "sse_path": "/sse",
+    "message_path": "/messages/", "json_response": False, "stateless_http": False,
+    "log_level": None, "warn_on_duplicate_tools": True, "warn_on_duplicate_resources": True,
+    "warn_on_duplicate_prompts": True, "dependencies": (), "debug": False, "event_store": None,
     "transport_security": None,
-}
+}  # fmt: skip
 """The attributes of `settings`, which the constructor accepts as options. The message path has no
-effect, because the server tells clients where to post messages. `dependencies` and `debug` also
-have no effect."""
+effect, because the server tells clients where to post messages; `dependencies`, `debug` and the
+event store have none either."""
 CLIENT_HEADERS = frozenset({"accept", "accept-encoding", "connection", "user-agent"})
 """The headers that every httpx client sends."""
 SERVER_OPTIONS = frozenset(Server.__init__.__kwdefaults__ or ()) - {"auth", "middleware"}
@@ -77,17 +64,8 @@ class CompatToolOptions(CommonToolOptions, total=False):
     version: str | int | None
 
 
-class CompatResourceOptions(ResourceOptions, total=False):
-    """The options of `FastMCP.resource`."""
-
-    tags: Iterable[str] | None
-    enabled: bool
-    auth: Any
-    version: str | int | None
-
-
-class CompatPromptOptions(ComponentOptions, total=False):
-    """The options of `FastMCP.prompt`."""
+class CompatOptions(ResourceOptions, total=False):
+    """The options of `FastMCP.resource` and `FastMCP.prompt`."""
 
     tags: Iterable[str] | None
     enabled: bool
@@ -366,7 +344,7 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         return replace(tool, definition=definition, make_result=_make_unstructured_result)
 
     def resource(
-        self, uri: str, **options: Unpack[CompatResourceOptions]
+        self, uri: str, **options: Unpack[CompatOptions]
     ) -> Callable[[Callable[P, R]], Completable[P, R]]:
         """Register a function as a resource, or as a template if the URI has `{variables}`.
 
@@ -381,7 +359,7 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         function: Callable[P, R],
         uri: str = "",
         /,
-        **options: Unpack[CompatResourceOptions],
+        **options: Unpack[CompatOptions],
     ) -> Completable[P, R]:
         """Register a function as a resource, or as a template if the URI has `{variables}`.
 
@@ -401,7 +379,7 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
     def prompt(self, function: Callable[P, R], /) -> Completable[P, R]: ...
     @overload
     def prompt(
-        self, name: str | None = None, /, **options: Unpack[CompatPromptOptions]
+        self, name: str | None = None, /, **options: Unpack[CompatOptions]
     ) -> Callable[[Callable[P, R]], Completable[P, R]]: ...
     def prompt(self, function_or_name: Any = None, /, **options: Any) -> Any:
         """Register a function as a prompt: `@mcp.prompt`, `@mcp.prompt()`, `@mcp.prompt("name")`.
@@ -413,7 +391,7 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         return super().prompt(function_or_name, **options)
 
     def add_prompt(
-        self, function: Callable[P, R], /, **options: Unpack[CompatPromptOptions]
+        self, function: Callable[P, R], /, **options: Unpack[CompatOptions]
     ) -> Completable[P, R]:
         """Register a function as a prompt.
 
@@ -429,12 +407,14 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
     def _component_options(self, kind: str, component: Any, options: Mapping[str, Any]) -> Any:
         """Return a component's function, without its dependencies, and its options under the names
         that `Server` uses. Tags and versions go into its `_meta`."""
-        given = {key: value for key, value in options.items() if value is not None}
+        given = {
+            key: value
+            for key, value in options.items()
+            if value is not None or key == "output_schema"
+        }
         function, own = unpack(component, given)
         if not callable(function):
-            raise ConfigError(
-                f"add_{kind}() accepts a function, not a {type(function).__name__}"
-            )
+            raise ConfigError(f"add_{kind}() accepts a function, not a {type(function).__name__}")
         owner = own.get("name") or getattr(function, "__name__", "A component")
         about = {"tags": sorted(own.pop("tags", None) or ()), "version": own.pop("version", None)}
         if about := {key: value for key, value in about.items() if value}:
@@ -492,11 +472,8 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         from starlette.routing import Route
 
         def decorate(handler: F) -> F:
-            self._routes.append(
-                Route(
-                    path, handler, methods=methods, name=name, include_in_schema=include_in_schema
-                )
-            )
+            more = {"name": name, "include_in_schema": include_in_schema}
+            self._routes.append(Route(path, handler, methods=methods, **more))  # type: ignore[arg-type]
             return handler
 
         return decorate
@@ -546,11 +523,11 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             logging.basicConfig(level=level.upper())
         if kind == "stdio":
             return kind, options
-        host, port = (
-            _or_default(options.pop(key, None), getattr(self.settings, key))
+        own = {
+            key: getattr(self.settings, key) if (value := options.pop(key, None)) is None else value
             for key in ("host", "port")
-        )
-        return kind, {"host": host, "port": port, **self._http_options(kind, mount_path, options)}
+        }
+        return kind, own | self._http_options(kind, mount_path, options)
 
     async def run_async(
         self,
@@ -596,13 +573,7 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         setattr(app, "lifespan", partial(_app_lifespan, app))
         return app
 
-    def streamable_http_app(self, **options: Any) -> "App":
-        """Return an ASGI application that serves this server.
-
-        Args:
-            **options: The options of `http_app`.
-        """
-        return self.http_app(**options)
+    streamable_http_app = http_app
 
     def sse_app(self, mount_path: str | None = None, **options: Any) -> "App":
         """Return an ASGI application that serves this server over HTTP+SSE (2024-11-05).
@@ -613,11 +584,8 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         """
         return self.http_app(transport="sse", **options)
 
-    @property
-    def session_manager(self) -> "SessionManager":
-        """An object whose `run()` does nothing, because the first request starts everything that is
-        needed."""
-        return SessionManager()
+    session_manager = SimpleNamespace(run=nullcontext)
+    """An object whose `run()` does nothing, because the first request starts everything."""
 
     def _http_options(self, kind: str, mount_path: str | None, options: Options) -> Options:
         if mount_path not in (None, "/"):
@@ -626,33 +594,31 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
                 "application"
             )
         setting = f"{'sse' if kind == 'sse' else 'streamable_http'}_path"
-        path = (
-            options.pop("path", None)
-            or options.pop(setting, None)
-            or getattr(self.settings, setting)
-        )
-        options.pop("message_path", None)
-        stateless = _or_default(options.pop("stateless", None), self.settings.stateless_http)
-        stateless = _or_default(options.pop("stateless_http", None), stateless)
+
+        def take(*names: str) -> Any:
+            """Return the first of the options that is set, or else the setting."""
+            found = [options.pop(name, None) for name in names]
+            found.append(getattr(self.settings, names[-1], None))
+            return next((value for value in found if value is not None), None)
+
+        path = take("path", setting)
         own: Options = {
             "path": "" if path == "/" else path,
-            "sessions": not stateless,
-            "json_only": bool(
-                _or_default(options.pop("json_response", None), self.settings.json_response)
-            ),
-            "hosts": options.pop("allowed_hosts", None) or options.pop("hosts", ()),
-            "origins": options.pop("allowed_origins", None) or options.pop("origins", ()),
+            "sessions": not take("stateless", "stateless_http"),
+            "json_only": bool(take("json_response")),
+            "hosts": [*(take("allowed_hosts", "hosts") or ())],
+            "origins": [*(take("allowed_origins", "origins") or ())],
         }
-        security = options.pop("transport_security", None) or self.settings.transport_security
-        if security is not None:
+        if (security := take("transport_security")) is not None:
             checked = security.enable_dns_rebinding_protection
             hosts = [host.removesuffix(":*") for host in security.allowed_hosts]
-            own["hosts"] = [*own["hosts"], *hosts] if checked else ["*"]
-            own["origins"] = [*own["origins"], *(security.allowed_origins if checked else ())]
+            own["hosts"] += hosts if checked else ["*"]
+            own["origins"] += security.allowed_origins if checked else []
         if self._base_url is not None:
             own["public_url"] = str(self._base_url).rstrip("/") + path
-        if options.pop("event_store", None) is not None:
-            self._warn("event_store= has no effect: Dovetail resumes streams by itself")
+        take("message_path")
+        if take("event_store") is not None:
+            self._warn("event_store= has no effect: Dovetail itself resumes streams")
         if self._routes:
             from starlette.routing import Router
 
@@ -750,14 +716,6 @@ class MCPServer(SDKFastMCP):
     call_tool = FastMCP.call_tool
 
 
-class SessionManager:
-    """A replacement for the session manager that applications must run with the official SDK."""
-
-    def run(self) -> AbstractAsyncContextManager[None]:
-        """Do nothing."""
-        return nullcontext()
-
-
 @asynccontextmanager
 async def _app_lifespan(app: "App", outer: Any) -> AsyncIterator[None]:
     """The lifespan of a mounted application. If it is not used, the application starts at the first
@@ -767,10 +725,6 @@ async def _app_lifespan(app: "App", outer: Any) -> AsyncIterator[None]:
         yield
     finally:
         await app.close()
-
-
-def _or_default(value: Any, default: Any) -> Any:
-    return default if value is None else value
 
 
 class ReturnedError(ToolResult):
