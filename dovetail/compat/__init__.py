@@ -41,7 +41,8 @@ __all__ = [
     "NotFoundError", "Prompt", "PromptError", "PromptMessage", "PromptReference", "Resource",
     "ResourceError", "ResourceLink", "ResourceTemplate", "ResourceTemplateReference",
     "SDKFastMCP", "SamplingMessage", "ServerSession", "TextContent", "TextResource",
-    "TextResourceContents", "Tool", "ToolAnnotations", "ToolError", "ToolResult", "UserMessage", "ValidationError",
+    "TextResourceContents", "Tool", "ToolAnnotations", "ToolError", "ToolResult", "UserMessage",
+    "ValidationError",
 ]  # fmt: skip
 
 
@@ -49,11 +50,12 @@ _LAZY = {
     "auth": "AccessToken AuthSettings BearerAuthProvider JWTVerifier RemoteAuthProvider "
     "StaticTokenVerifier TokenVerifier TransportSecuritySettings require_scopes",
     "dependencies": "CurrentAccessToken CurrentContext CurrentFastMCP CurrentHeaders "
-    "CurrentRequest Depends configure_logging create_proxy get_access_token get_context "
+    "CurrentRequest Depends configure_logging get_access_token get_context "
     "get_http_headers get_http_request get_logger get_server",
     "middleware": "CallNext ErrorHandlingMiddleware LoggingMiddleware Middleware "
     "MiddlewareContext TimingMiddleware",
 }
+create_proxy = FastMCP.as_proxy
 _load_lazily, _ = lazy(globals(), _LAZY)
 
 

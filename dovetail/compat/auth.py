@@ -19,7 +19,7 @@ PUBLIC_URL: ContextVar[PublicUrl] = ContextVar("dovetail_compat_public_url")
 GUIDE = "docs/guides/protecting-a-server.md"
 
 
-class AccessToken(Struct, kw_only=True):
+class CompatAccessToken(Struct, kw_only=True):
     """An access token that was checked. Its `repr` does not show the token itself."""
 
     token: str
@@ -32,6 +32,9 @@ class AccessToken(Struct, kw_only=True):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(client_id={self.client_id!r}, scopes={self.scopes!r})"
+
+
+AccessToken = CompatAccessToken
 
 
 class TokenPrincipal(Principal, frozen=True):

@@ -158,10 +158,10 @@ class CompatContext(Context[Any], Generic[A, B, C]):
             level, {"message": text, **extra} if extra else text, loggers[0] or loggers[1]
         )
 
-    debug = partialmethod(log, "debug")  # type: ignore[assignment]
-    info = partialmethod(log, "info")  # type: ignore[assignment]
-    warning = partialmethod(log, "warning")  # type: ignore[assignment]
-    error = partialmethod(log, "error")  # type: ignore[assignment]
+    debug = partialmethod(log, "debug")
+    info = partialmethod(log, "info")
+    warning = partialmethod(log, "warning")
+    error = partialmethod(log, "error")
 
     def report_progress(
         self, progress: float, total: float | None = None, message: str | None = None
@@ -300,7 +300,7 @@ class CompatSession:
         await self._context.notify_resource_updated(str(uri))
 
     async def _send_list_changed(self, kind: str) -> None:
-        self._context.fastmcp.notify_list_changed(kind)
+        self._context.fastmcp._notify_list_changed(kind)
 
     send_tool_list_changed = partialmethod(_send_list_changed, "tools")
     send_resource_list_changed = partialmethod(_send_list_changed, "resources")

@@ -6,13 +6,15 @@ from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from functools import partial, wraps
 from inspect import Parameter, isawaitable, iscoroutinefunction, signature, unwrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..limits import DEFAULT
 from ..ports import Call, CallHandler
-from .context import CompatContext
 
-CURRENT: ContextVar[CompatContext | None] = ContextVar("dovetail_compat_context", default=None)
+if TYPE_CHECKING:
+    from .context import CompatContext
+
+CURRENT: ContextVar["CompatContext | None"] = ContextVar("dovetail_compat_context", default=None)
 HIDDEN_HEADERS = {
     "host", "content-length", "connection", "transfer-encoding", "upgrade", "te", "keep-alive",
     "expect", "accept", "content-type", "authorization", "mcp-session-id", "proxy-authenticate",
@@ -36,7 +38,7 @@ def in_context(server: Any, answer: CallHandler) -> CallHandler:
     return answer_in_context
 
 
-def get_context() -> CompatContext:
+def get_context() -> "CompatContext":
     """Return the context of the current call, or raise RuntimeError."""
     if (context := CURRENT.get()) is None:
         raise RuntimeError("There is no active context: no call is being answered here")
@@ -65,7 +67,7 @@ def get_http_request() -> Any:
     return request
 
 
-def make_http_request(context: CompatContext) -> Any:
+def make_http_request(context: "CompatContext") -> Any:
     """Return the HTTP request of a call as a Starlette request, or None on other transports."""
     if not context.headers:
         return None
@@ -171,13 +173,6 @@ def inject(function: Callable[..., Any], hidden: Iterable[str] = ()) -> Callable
 
     injected.__signature__ = kept  # type: ignore[attr-defined]
     return injected
-
-
-def create_proxy(target: Any, **options: Any) -> Any:
-    """Create a server that relays everything to another one."""
-    from .server import FastMCP
-
-    return FastMCP.as_proxy(target, **options)
 
 
 get_logger = logging.getLogger

@@ -24,7 +24,7 @@ METHOD_BY_KIND = {
 }  # fmt: skip
 
 
-class Rule(NamedTuple):
+class VisibilityRule(NamedTuple):
     """Shows or hides the components that match all of the conditions."""
 
     shows: bool
@@ -36,7 +36,11 @@ class Rule(NamedTuple):
     def apply(self, kind: str, name: str, component: Any, shown: bool) -> bool:
         """Return whether a component is shown, if it was shown so far."""
         tags = ((component.definition.meta or {}).get("fastmcp") or {}).get("tags", ())
-        own = ({name, component.definition.name, f"{kind}:{name}", f"{kind}:{name}@"}, set(tags), {kind})
+        own = (
+            {name, component.definition.name, f"{kind}:{name}", f"{kind}:{name}@"},
+            set(tags),
+            {kind},
+        )
         if all(
             wanted is None or not had.isdisjoint(wanted)
             for had, wanted in zip(own, self[1:4], strict=True)
@@ -70,7 +74,7 @@ class Listing(Server):
         )  # fmt: skip
         self._kinds = dict(zip(("tool", "resource", "template", "prompt"), registries, strict=True))
         self._hidden: dict[str, dict[str, Any]] = {kind: {} for kind in self._kinds}
-        self._rules: list[Rule] = []
+        self._rules: list[VisibilityRule] = []
         if include is not None:
             self.enable(tags=include, only=True)
         if exclude is not None:
@@ -99,7 +103,7 @@ class Listing(Server):
         components: Iterable[str] | None = None,
         only: bool = False,
     ) -> None:
-        self._rules.append(Rule(shows, names or keys, tags, components, only))
+        self._rules.append(VisibilityRule(shows, names or keys, tags, components, only))
         self._apply_rules()
 
     enable = partialmethod(_add_rule, True)
@@ -124,7 +128,7 @@ class Listing(Server):
         from .dependencies import CURRENT
 
         context, row = CURRENT.get(), METHODS[method]
-        asked = row.params(**params)  # type: ignore[misc]
+        asked = row.params(**params)
         if context is not None and context.fastmcp is self:
             call = replace(context._call, method=row, params=asked)
         else:

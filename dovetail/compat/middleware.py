@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ..errors import CannotAsk, InternalError, ProtocolError, ToolError
 from ..logs import get_logger
-from ..ports import Call, Caller, CallHandler
+from ..ports import Call, Caller, CallHandler, PendingAdmission
 from ..protocol.lifecycle import InitializeParams
 from ..protocol.tools import ToolResult
 from ..server.tools import describe_failure, make_error_result
@@ -131,8 +131,10 @@ class MiddlewareChain:
             return page
         return result
 
-    async def initialize(self, caller: Caller) -> None:
+    async def initialize(self, caller: Caller, pending: PendingAdmission | None) -> None:
         """Run the middleware for the `initialize` request of a new session; an error refuses it."""
+        if pending is not None:
+            await pending()
         params = InitializeParams(
             protocol_version=caller.revision.version,
             capabilities=caller.capabilities,

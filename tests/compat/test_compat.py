@@ -109,7 +109,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"auth": object()}, "must be a guard"),
     ({"session_idle_timeout": 5}, "session_idle"),
     ({"sampling_handler": print}, "CannotAsk"),
-    ({"on_duplicate": "nonsense"}, "use \"warn\""),
+    ({"on_duplicate": "nonsense"}, 'use "warn"'),
     ({"strict_input_validation": True}, "is accepted as a number"),
     ({"nonsense": 1}, "has no option nonsense="),
 ]

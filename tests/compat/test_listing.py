@@ -263,5 +263,5 @@ async def test_the_sdk_sends_lists_and_errors_in_its_own_way() -> None:
 
 async def test_an_unknown_tool_is_a_result_in_the_sdk() -> None:
     async with pair(library(SDKFastMCP)) as client:
-        with pytest.raises(ToolError, match="^Unknown tool: nothing$"):
+        with pytest.raises(ToolError, match=r"^Unknown tool: nothing$"):
             await client.call_tool("nothing")
