@@ -52,9 +52,12 @@ _LAZY = {
     "dependencies": "CurrentAccessToken CurrentContext CurrentFastMCP CurrentHeaders "
     "CurrentRequest Depends configure_logging get_access_token get_context "
     "get_http_headers get_http_request get_logger get_server",
-    "middleware": "CallNext ErrorHandlingMiddleware LoggingMiddleware Middleware "
-    "MiddlewareContext TimingMiddleware",
+    "lowlevel": "InitializationOptions LowLevelServer NotificationOptions ReadResourceContents "
+    "ServerRequestContext SseServerTransport StreamableHTTPSessionManager stdio_server",
+    "middleware": "CallNext DetailedTimingMiddleware ErrorHandlingMiddleware LoggingMiddleware "
+    "Middleware MiddlewareContext StructuredLoggingMiddleware TimingMiddleware",
 }
+"""The names that are loaded on first use, by module."""
 create_proxy = FastMCP.as_proxy
 _load_lazily, _ = lazy(globals(), _LAZY)
 
