@@ -40,8 +40,9 @@ __all__ = [
     "ImageContent", "MCPError", "MCPServer", "McpError", "Message", "ModelPreferences",
     "NotFoundError", "Prompt", "PromptError", "PromptMessage", "PromptReference", "Resource",
     "ResourceError", "ResourceLink", "ResourceTemplate", "ResourceTemplateReference",
-    "SDKFastMCP", "SamplingMessage", "ServerSession", "TextContent", "TextResource", "TextResourceContents",
-    "Tool", "ToolAnnotations", "ToolError", "ToolResult", "UserMessage", "ValidationError",
+    "SDKFastMCP", "SamplingMessage", "ServerSession", "TextContent", "TextResource",
+    "TextResourceContents", "Tool", "ToolAnnotations", "ToolError", "ToolResult", "UserMessage",
+    "ValidationError",
 ]  # fmt: skip
 
 
@@ -49,13 +50,15 @@ _LAZY = {
     "auth": "AccessToken AuthSettings BearerAuthProvider JWTVerifier RemoteAuthProvider "
     "StaticTokenVerifier TokenVerifier TransportSecuritySettings require_scopes",
     "dependencies": "CurrentAccessToken CurrentContext CurrentFastMCP CurrentHeaders "
-    "CurrentRequest Depends configure_logging create_proxy get_access_token get_context "
+    "CurrentRequest Depends configure_logging get_access_token get_context "
     "get_http_headers get_http_request get_logger get_server",
     "lowlevel": "InitializationOptions LowLevelServer NotificationOptions ReadResourceContents "
     "ServerRequestContext SseServerTransport StreamableHTTPSessionManager stdio_server",
-    "middleware": "CallNext ErrorHandlingMiddleware LoggingMiddleware Middleware "
-    "MiddlewareContext TimingMiddleware",
+    "middleware": "CallNext DetailedTimingMiddleware ErrorHandlingMiddleware LoggingMiddleware "
+    "Middleware MiddlewareContext StructuredLoggingMiddleware TimingMiddleware",
 }
+"""The names that are loaded on first use, by module."""
+create_proxy = FastMCP.as_proxy
 _load_lazily, _ = lazy(globals(), _LAZY)
 CLIENTS = frozenset(
     """ArgModelBase Client ClientRequestContext ClientSession ElicitationFnT FuncMetadata

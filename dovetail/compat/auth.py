@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ..auth import Bearer, TokenRefused
 from ..auth.jose import ALGORITHMS, load_public_pem
-from ..auth.server.verifiers import IssuerKeys, JwtVerifier, introspection
+from ..auth.server.verifiers import IssuerKeys, JwtVerifier
 from ..auth.urls import is_confidential
 from ..errors import ConfigError
 from ..ports import Guard, Principal, PublicUrl
@@ -19,18 +19,8 @@ PUBLIC_URL: ContextVar[PublicUrl] = ContextVar("dovetail_compat_public_url")
 GUIDE = "docs/guides/protecting-a-server.md"
 
 
-class AccessToken(Struct, kw_only=True):
-    """An access token that was checked.
-
-    Attributes:
-        token: The token itself, which `repr` does not show.
-        client_id: The OAuth client, or whoever owns the token.
-        scopes: The scopes that were granted.
-        expires_at: When the token expires, in seconds since the epoch.
-        resource: The server that the token was issued for.
-        subject: The user that the token was issued for.
-        claims: All claims of the token.
-    """
+class CompatAccessToken(Struct, kw_only=True):
+    """An access token that was checked. Its `repr` does not show the token itself."""
 
     token: str
     client_id: str
@@ -44,6 +34,9 @@ class AccessToken(Struct, kw_only=True):
         return f"{type(self).__name__}(client_id={self.client_id!r}, scopes={self.scopes!r})"
 
 
+AccessToken = CompatAccessToken
+
+
 class TokenPrincipal(Principal, frozen=True):
     """A caller, with the token that a `TokenVerifier` has accepted."""
 
@@ -51,17 +44,7 @@ class TokenPrincipal(Principal, frozen=True):
 
 
 class AuthSettings(Struct, kw_only=True):
-    """The official SDK's settings for a server that accepts tokens.
-
-    Attributes:
-        issuer_url: The authorization server that clients are referred to.
-        resource_server_url: The URL of this server.
-        required_scopes: The scopes that every caller must have.
-        validate_token_resource: Whether the `resource` of a token must be `resource_server_url`.
-        service_documentation_url: Has no effect.
-        client_registration_options: Must be None: a `Provider` registers clients.
-        revocation_options: Must be None: a `Provider` revokes tokens.
-    """
+    """The official SDK's settings for a server that accepts tokens."""
 
     issuer_url: Any
     resource_server_url: Any = None
@@ -73,13 +56,8 @@ class AuthSettings(Struct, kw_only=True):
 
 
 class TokenVerifier:
-    """Checks access tokens: override `verify_token`.
-
-    Args:
-        base_url: The public URL of the server, without the path of its endpoint.
-        required_scopes: The scopes that every caller must have.
-        resource_base_url: The same as `base_url`, and preferred to it.
-    """
+    """Checks access tokens: override `verify_token`. `base_url` is the public URL of the server,
+    without the path of its endpoint."""
 
     base_url: Any = None
     required_scopes: Sequence[str] | None = None
@@ -95,21 +73,12 @@ class TokenVerifier:
         self.required_scopes = required_scopes
 
     async def verify_token(self, token: str) -> Any:
-        """Return the `AccessToken`, or None if the token is not valid.
-
-        Args:
-            token: The token.
-        """
+        """Return the `AccessToken`, or None if the token is not valid."""
         raise NotImplementedError(f"{type(self).__name__} has no method verify_token")
 
 
 class StaticTokenVerifier(TokenVerifier):
-    """Accepts tokens that are known in advance, for tests.
-
-    Args:
-        tokens: The fields of the `AccessToken` for each token.
-        required_scopes: The scopes that every caller must have.
-    """
+    """Accepts tokens that are known in advance: the fields of the `AccessToken` of each token."""
 
     def __init__(
         self, tokens: dict[str, dict[str, Any]], required_scopes: Sequence[str] | None = None
@@ -118,11 +87,6 @@ class StaticTokenVerifier(TokenVerifier):
         self.tokens = tokens
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return the `AccessToken`, or None if the token is unknown.
-
-        Args:
-            token: The token.
-        """
         if (fields := self.tokens.get(token)) is None:
             return None
         known = {name: fields[name] for name in AccessToken.__struct_fields__ if name in fields}
@@ -130,20 +94,7 @@ class StaticTokenVerifier(TokenVerifier):
 
 
 class JWTVerifier(TokenVerifier):
-    """Accepts signed tokens. Without `audience`, a token must be for the URL of this server.
-
-    Args:
-        public_key: The issuer's key as PEM.
-        jwks_uri: The URL of the issuer's keys, if there is no `public_key`.
-        issuer: The issuer, or several of them.
-        audience: One or more audiences, of which a token must have at least one.
-        algorithm: The signature algorithm (default: RS256).
-        required_scopes: The scopes that every caller must have.
-        base_url: The public URL of the server, without the path of its endpoint.
-
-    Raises:
-        ConfigError: There is no issuer, or the key or the algorithm is not supported.
-    """
+    """Accepts signed tokens. Without `audience`, a token must be for the URL of this server."""
 
     def __init__(
         self,
@@ -183,65 +134,17 @@ class JWTVerifier(TokenVerifier):
         ]
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return the `AccessToken`; raise TokenRefused if the token is not valid.
-
-        Args:
-            token: The token.
-        """
         refusal = TokenRefused("it is from an unknown issuer")
         for verifier in self._verifiers:
             try:
-                return _to_token(token, await verifier(token, PUBLIC_URL.get()))
+                return to_access_token(token, await verifier(token, PUBLIC_URL.get()))
             except TokenRefused as error:
                 refusal = error
         raise refusal
 
 
-class IntrospectionTokenVerifier(TokenVerifier):
-    """Accepts tokens that an introspection endpoint reports as active, for any audience.
-
-    Args:
-        introspection_url: The endpoint.
-        client_id: The client id of this server at the endpoint.
-        client_secret: The secret of that client.
-        required_scopes: The scopes that every caller must have.
-        base_url: The public URL of the server, without the path of its endpoint.
-    """
-
-    def __init__(
-        self,
-        *,
-        introspection_url: str,
-        client_id: str,
-        client_secret: str,
-        required_scopes: Sequence[str] | None = None,
-        base_url: Any = None,
-    ) -> None:
-        super().__init__(base_url, required_scopes)
-        self._verifier = introspection(
-            introspection_url, client_id=client_id, client_secret=client_secret, check=False
-        )
-
-    async def verify_token(self, token: str) -> AccessToken | None:
-        """Return the `AccessToken`, or None if the token is not active.
-
-        Args:
-            token: The token.
-        """
-        found = await self._verifier(token, PUBLIC_URL.get())
-        return None if found is None else _to_token(token, found)
-
-
 class RemoteAuthProvider(TokenVerifier):
-    """Accepts tokens of authorization servers that clients are referred to.
-
-    Args:
-        token_verifier: Checks the tokens.
-        authorization_servers: The issuers.
-        base_url: The public URL of this server, without the path of its endpoint.
-        resource_base_url: The same as `base_url`, and preferred to it.
-        **ignored: Further metadata, which has no effect.
-    """
+    """Accepts tokens of authorization servers that clients are referred to."""
 
     def __init__(
         self,
@@ -249,24 +152,20 @@ class RemoteAuthProvider(TokenVerifier):
         authorization_servers: Sequence[Any],
         base_url: Any = None,
         resource_base_url: Any = None,
-        **ignored: Any,
+        **metadata: Any,
     ) -> None:
         super().__init__(base_url, token_verifier.required_scopes, resource_base_url)
         self.authorization_servers = authorization_servers
         self.verify_token = token_verifier.verify_token  # type: ignore[method-assign]
 
 
-def require_scopes(*scopes: str) -> "RequiredScopes":
-    """Return the check for `@mcp.tool(auth=…)` that a caller's token has these scopes.
-
-    Args:
-        *scopes: The scopes.
-    """
-    return RequiredScopes(scopes)
-
-
 class RequiredScopes(tuple[str, ...]):
     """The scopes that a component requires."""
+
+
+def require_scopes(*scopes: str) -> RequiredScopes:
+    """Return the check for `@mcp.tool(auth=…)` that a caller's token has these scopes."""
+    return RequiredScopes(scopes)
 
 
 def scopes_of(auth: Any, owner: str) -> list[str]:
@@ -324,7 +223,8 @@ def _adapt(verifier: Any, resource: str | None = None) -> Any:
     return verify
 
 
-def _to_token(token: str, found: Principal) -> AccessToken:
+def to_access_token(token: str, found: Principal) -> AccessToken:
+    """Return the token of a caller."""
     return AccessToken(
         token=token,
         client_id=found.client or found.id,
@@ -343,13 +243,7 @@ BearerAuthProvider = JWTVerifier
 
 
 class TransportSecuritySettings(Struct, kw_only=True):
-    """Which host names and origins requests may name.
-
-    Attributes:
-        enable_dns_rebinding_protection: Whether to check the host name. Origins are always checked.
-        allowed_hosts: The host names, besides the address of the server.
-        allowed_origins: The origins of web pages that may call the server.
-    """
+    """The host names and origins that requests may have. Origins are always checked."""
 
     enable_dns_rebinding_protection: bool = True
     allowed_hosts: list[str] = []

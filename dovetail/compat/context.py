@@ -158,11 +158,10 @@ class CompatContext(Context[Any], Generic[A, B, C]):
             level, {"message": text, **extra} if extra else text, loggers[0] or loggers[1]
         )
 
-    if not TYPE_CHECKING:
-        debug = partialmethod(log, "debug")
-        info = partialmethod(log, "info")
-        warning = partialmethod(log, "warning")
-        error = partialmethod(log, "error")
+    debug = partialmethod(log, "debug")
+    info = partialmethod(log, "info")
+    warning = partialmethod(log, "warning")
+    error = partialmethod(log, "error")
 
     def report_progress(
         self, progress: float, total: float | None = None, message: str | None = None
@@ -300,14 +299,9 @@ class CompatSession:
         """
         await self._context.notify_resource_updated(str(uri))
 
-    async def send_tool_list_changed(self) -> None:
-        """Notify clients that the tools have changed, which also happens automatically."""
-        self._context.fastmcp.notify_list_changed("tools")
+    async def _send_list_changed(self, kind: str) -> None:
+        self._context.fastmcp._notify_list_changed(kind)
 
-    async def send_resource_list_changed(self) -> None:
-        """Notify clients that the resources have changed, which also happens automatically."""
-        self._context.fastmcp.notify_list_changed("resources")
-
-    async def send_prompt_list_changed(self) -> None:
-        """Notify clients that the prompts have changed, which also happens automatically."""
-        self._context.fastmcp.notify_list_changed("prompts")
+    send_tool_list_changed = partialmethod(_send_list_changed, "tools")
+    send_resource_list_changed = partialmethod(_send_list_changed, "resources")
+    send_prompt_list_changed = partialmethod(_send_list_changed, "prompts")

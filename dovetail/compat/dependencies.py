@@ -4,15 +4,17 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
-from functools import wraps
-from inspect import Parameter, isawaitable, iscoroutinefunction, signature
-from typing import Any
+from functools import partial, wraps
+from inspect import Parameter, isawaitable, iscoroutinefunction, signature, unwrap
+from typing import TYPE_CHECKING, Any
 
 from ..limits import DEFAULT
 from ..ports import Call, CallHandler
-from .context import CompatContext
 
-CURRENT: ContextVar[CompatContext | None] = ContextVar("dovetail_compat_context", default=None)
+if TYPE_CHECKING:
+    from .context import CompatContext
+
+CURRENT: ContextVar["CompatContext | None"] = ContextVar("dovetail_compat_context", default=None)
 HIDDEN_HEADERS = {
     "host", "content-length", "connection", "transfer-encoding", "upgrade", "te", "keep-alive",
     "expect", "accept", "content-type", "authorization", "mcp-session-id", "proxy-authenticate",
@@ -36,12 +38,8 @@ def in_context(server: Any, answer: CallHandler) -> CallHandler:
     return answer_in_context
 
 
-def get_context() -> CompatContext:
-    """Return the context of the current call.
-
-    Raises:
-        RuntimeError: No call is being answered.
-    """
+def get_context() -> "CompatContext":
+    """Return the context of the current call, or raise RuntimeError."""
     if (context := CURRENT.get()) is None:
         raise RuntimeError("There is no active context: no call is being answered here")
     return context
@@ -52,16 +50,9 @@ def get_server() -> Any:
     return get_context().fastmcp
 
 
-def get_http_headers(
-    include_all: bool = False, include: Iterable[str] | None = None
-) -> dict[str, str]:
-    """Return the headers of the current HTTP request, or an empty dict.
-
-    Args:
-        include_all: Whether to include headers that must not be copied into another request.
-        include: Names of such headers to include. Credentials that the server's own `auth=` has
-            checked are never included.
-    """
+def get_http_headers(include_all: bool = False, include: Iterable[str] = ()) -> dict[str, str]:
+    """Return the headers of the current HTTP request, or an empty dict. Credentials that the
+    server's own `auth=` has checked are never included."""
     context = CURRENT.get()
     hidden = set() if include_all else HIDDEN_HEADERS - {name.lower() for name in include or ()}
     headers = {} if context is None else context.headers
@@ -69,71 +60,46 @@ def get_http_headers(
 
 
 def get_http_request() -> Any:
-    """Return the current HTTP request as a Starlette request, which has no body.
-
-    Raises:
-        RuntimeError: The current call did not come over HTTP.
-    """
+    """Return the current HTTP request as a Starlette request without a body, or raise
+    RuntimeError."""
     if (request := make_http_request(get_context())) is None:
         raise RuntimeError("There is no active HTTP request: the call came over another transport")
     return request
 
 
-def make_http_request(context: CompatContext) -> Any:
+def make_http_request(context: "CompatContext") -> Any:
     """Return the HTTP request of a call as a Starlette request, or None on other transports."""
     if not context.headers:
         return None
     from starlette.requests import Request
 
+    headers = context.headers.items()
     scope = {
         "type": "http", "method": "POST", "scheme": "http", "query_string": b"", "root_path": "",
-        "path": context.fastmcp.settings.streamable_http_path,
-        "headers": [
-            (name.encode("latin-1"), value.encode("latin-1"))
-            for name, value in context.headers.items()
-        ],
+        "path": context.fastmcp.settings.streamable_http_path, "user": context.user, "state": {},
+        "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers],
         "client": (context._call.address or "", 0),
-        "user": context.user,
-        "state": {},
     }  # fmt: skip
     return Request(scope)
 
 
 def get_access_token() -> Any:
     """Return the access token of the current call as an `AccessToken`, or None without one."""
-    from .auth import AccessToken
+    from .auth import to_access_token
 
     user = None if (context := CURRENT.get()) is None else context.user
-    if user is None:
-        return None
-    return getattr(user, "access_token", None) or AccessToken(
-        token="",
-        client_id=user.client or user.id,
-        scopes=list(user.scopes),
-        expires_at=None if user.expires is None else int(user.expires),
-        subject=user.id,
-        claims=dict(user.claims),
-    )
+    return user and (getattr(user, "access_token", None) or to_access_token("", user))
 
 
 class Dependency:
-    """A default value that is replaced in each call by what a function returns.
+    """A default value that is replaced in each call by what a function returns. If that is a
+    context manager, the value is what it yields."""
 
-    Args:
-        factory: The function, which may have dependencies itself. If it returns a context manager,
-            the value is what the context manager yields.
-    """
-
-    def __init__(self, factory: Callable[[], Any]) -> None:
+    def __init__(self, factory: Callable[..., Any]) -> None:
         self.factory = factory
 
     async def resolve(self, stack: AsyncExitStack, known: dict[Any, Any]) -> Any:
-        """Return the value, and clean up when the stack is closed. Each factory is called once.
-
-        Args:
-            stack: The context managers of the call.
-            known: The values that the call has already.
-        """
+        """Return the value, and clean up when the stack is closed. Each factory is called once."""
         if self.factory not in known:
             inner = await resolve_all(find_dependencies(self.factory), stack, known)
             value = self.factory(**inner)
@@ -148,45 +114,23 @@ class Dependency:
 
 
 def Depends(factory: Callable[..., Any], *, use_cache: bool = True) -> Any:
-    """Return the default value of a parameter that receives what a function returns.
-
-    Args:
-        factory: The function.
-        use_cache: Has no effect: a function is called once in each call.
-    """
+    """Return the default value of a parameter that receives what a function returns."""
     return Dependency(factory)
 
 
-def CurrentContext() -> Any:
-    """Return the default value of a parameter that receives the context."""
-    return Dependency(get_context)
-
-
-def CurrentFastMCP() -> Any:
-    """Return the default value of a parameter that receives the server."""
-    return Dependency(get_server)
-
-
-def CurrentRequest() -> Any:
-    """Return the default value of a parameter that receives the Starlette request."""
-    return Dependency(get_http_request)
-
-
-def CurrentHeaders() -> Any:
-    """Return the default value of a parameter that receives the HTTP headers."""
-    return Dependency(get_http_headers)
-
-
-def CurrentAccessToken() -> Any:
-    """Return the default value of a parameter that receives the access token."""
-    return Dependency(get_access_token)
+CurrentContext = partial(Depends, get_context)
+CurrentFastMCP = partial(Depends, get_server)
+CurrentRequest = partial(Depends, get_http_request)
+CurrentHeaders = partial(Depends, get_http_headers)
+CurrentAccessToken = partial(Depends, get_access_token)
 
 
 def find_dependencies(function: Callable[..., Any]) -> dict[str, Dependency]:
     """Return the dependencies of a function by parameter. A parameter that is annotated as a
     context receives it anyway."""
-    defaults = (getattr(function, "__defaults__", None) or ()) + tuple(
-        (getattr(function, "__kwdefaults__", None) or {}).values()
+    code = unwrap(function)
+    defaults = (getattr(code, "__defaults__", None) or ()) + tuple(
+        (getattr(code, "__kwdefaults__", None) or {}).values()
     )
     if not any(isinstance(default, Dependency) for default in defaults):
         return {}
@@ -194,7 +138,9 @@ def find_dependencies(function: Callable[..., Any]) -> dict[str, Dependency]:
         name: parameter.default
         for name, parameter in signature(function).parameters.items()
         if isinstance(parameter.default, Dependency)
-        and (parameter.default.factory is not get_context or parameter.annotation is Parameter.empty)
+        and (
+            parameter.default.factory is not get_context or parameter.annotation is Parameter.empty
+        )
     }
 
 
@@ -229,32 +175,9 @@ def inject(function: Callable[..., Any], hidden: Iterable[str] = ()) -> Callable
     return injected
 
 
-def create_proxy(target: Any, **options: Any) -> Any:
-    """Create a server that relays everything to another one.
-
-    Args:
-        target: A server, or any other target of a client.
-        **options: The options of `FastMCP`.
-    """
-    from .server import FastMCP
-
-    return FastMCP.as_proxy(target, **options)
+get_logger = logging.getLogger
 
 
-def get_logger(name: str) -> Any:
-    """Return a logger of the standard library.
-
-    Args:
-        name: Its name.
-    """
-    return logging.getLogger(name)
-
-
-def configure_logging(level: Any = "INFO", **ignored: Any) -> None:
-    """Log to stderr.
-
-    Args:
-        level: The lowest level to log.
-        **ignored: Other options of FastMCP, which have no effect.
-    """
+def configure_logging(level: Any = "INFO", **format: Any) -> None:
+    """Log to stderr."""
     logging.basicConfig(level=level)

@@ -9,10 +9,10 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from ..errors import CannotAsk, ConfigError, NotFound
-from ..logs import get_logger
 from ..ports import Call, Caller
 from ..protocol.methods import METHODS
 from ..protocol.tools import ToolResult
+from ..server.registry import Registry
 from ..server.server import Server
 from ..server.tools import decode_structured
 from .components import wrap
@@ -24,25 +24,26 @@ METHOD_BY_KIND = {
 }  # fmt: skip
 
 
-class Rule(NamedTuple):
+class VisibilityRule(NamedTuple):
     """Shows or hides the components that match all of the conditions."""
 
     shows: bool
     names: Any
-    keys: Any
     tags: Any
     components: Any
     only: bool
 
     def apply(self, kind: str, name: str, component: Any, shown: bool) -> bool:
         """Return whether a component is shown, if it was shown so far."""
-        own = set(((component.definition.meta or {}).get("fastmcp") or {}).get("tags", ()))
-        name_of = {name, component.definition.name}
-        if (
-            (self.names is None or name_of & set(self.names))
-            and (self.keys is None or {f"{kind}:{name}", f"{kind}:{name}@"} & set(self.keys))
-            and (self.tags is None or own & set(self.tags))
-            and (self.components is None or kind in self.components)
+        tags = ((component.definition.meta or {}).get("fastmcp") or {}).get("tags", ())
+        own = (
+            {name, component.definition.name, f"{kind}:{name}", f"{kind}:{name}@"},
+            set(tags),
+            {kind},
+        )
+        if all(
+            wanted is None or not had.isdisjoint(wanted)
+            for had, wanted in zip(own, self[1:4], strict=True)
         ):
             return self.shows
         return shown and not self.only
@@ -68,12 +69,12 @@ class Listing(Server):
             raise ConfigError(
                 f'on_duplicate={on_duplicate!r}: use "warn", "replace", "ignore" or "error"'
             )
-        self._kinds: dict[str, Any] = {
-            "tool": self._tools, "resource": self._resources, "template": self._templates,
-            "prompt": self._prompts,
-        }  # fmt: skip
+        registries: tuple[Registry[Any], ...] = (
+            self._tools, self._resources, self._templates, self._prompts
+        )  # fmt: skip
+        self._kinds = dict(zip(("tool", "resource", "template", "prompt"), registries, strict=True))
         self._hidden: dict[str, dict[str, Any]] = {kind: {} for kind in self._kinds}
-        self._rules: list[Rule] = []
+        self._rules: list[VisibilityRule] = []
         if include is not None:
             self.enable(tags=include, only=True)
         if exclude is not None:
@@ -81,13 +82,16 @@ class Listing(Server):
 
         def replaces(kind: str, name: str) -> bool:
             if on_duplicate in ("warn", "keep"):
-                get_logger("server").warning("The %s %r already exists", kind, name)
+                self._warn(f"The {kind} {name!r} already exists")
             return on_duplicate in ("warn", "replace")
 
-        for registry in self._kinds.values() if on_duplicate != "error" else ():
+        for registry in registries if on_duplicate != "error" else ():
             registry.on_duplicate = replaces
 
-    # visibility
+    def _warn(self, text: str) -> None:
+        from ..logs import get_logger
+
+        get_logger("server").warning(text)
 
     def _add_rule(
         self,
@@ -99,7 +103,7 @@ class Listing(Server):
         components: Iterable[str] | None = None,
         only: bool = False,
     ) -> None:
-        self._rules.append(Rule(shows, names, keys, tags, components, only))
+        self._rules.append(VisibilityRule(shows, names or keys, tags, components, only))
         self._apply_rules()
 
     enable = partialmethod(_add_rule, True)
@@ -119,18 +123,17 @@ class Listing(Server):
                     registry.remove(name)
                     hidden[name] = component
 
-    # calls from this process
-
     async def _ask(self, method: str, **params: Any) -> Any:
         """Answer a request of this process, like one of the client that is being answered."""
         from .dependencies import CURRENT
 
         context, row = CURRENT.get(), METHODS[method]
-        asked = row.params(**params)  # type: ignore[misc]
+        asked = row.params(**params)
         if context is not None and context.fastmcp is self:
             call = replace(context._call, method=row, params=asked)
         else:
-            caller = Caller(revision=self.revisions[-1], log_level=None)
+            newest = next(each for each in reversed(self.revisions) if not each.dialects)
+            caller = Caller(revision=newest, log_level=None)
             call = Call(id=0, method=row, params=asked, caller=caller, connection=NoClient())
         return await self.answer(call)
 
@@ -167,19 +170,14 @@ class Listing(Server):
     get_resource_template = partialmethod(_get, "templates")
     get_prompt = partialmethod(_get, "prompts")
 
-    async def call_tool(
-        self, name: str, arguments: dict[str, Any] | None = None, *ignored: Any, **options: Any
-    ) -> Any:
-        """Call a tool of this server, through its middleware.
+    async def call_tool(self, name: str, arguments: Any = None, *ignored: Any, **more: Any) -> Any:
+        """Call a tool of this server, through its middleware; raise ToolError if it fails.
 
         Args:
             name: The name of the tool.
-            arguments: The arguments.
+            arguments: The arguments, as a dict.
             *ignored: A context, which has no effect.
-            **options: Other options of FastMCP, which have no effect.
-
-        Raises:
-            ToolError: The tool failed.
+            **more: Other options of FastMCP, which have no effect.
         """
         from .middleware import ToolFailed
 
@@ -187,26 +185,24 @@ class Listing(Server):
         result = await self._ask("tools/call", name=name, arguments=raw)
         if isinstance(result, ToolResult) and result.is_error:
             raise ToolFailed(result)
-        return decode_structured(result) if isinstance(result, ToolResult) else result
+        return decode_structured(result)
 
-    async def read_resource(self, uri: Any, *ignored: Any, **options: Any) -> Any:
+    async def read_resource(self, uri: Any, *ignored: Any, **more: Any) -> Any:
         """Read a resource of this server.
 
         Args:
             uri: The URI.
             *ignored: A context, which has no effect.
-            **options: Other options of FastMCP, which have no effect.
+            **more: Other options of FastMCP, which have no effect.
         """
         return read_parts((await self._ask("resources/read", uri=str(uri))).contents)
 
-    async def render_prompt(
-        self, name: str, arguments: dict[str, Any] | None = None, *ignored: Any
-    ) -> Any:
+    async def render_prompt(self, name: str, arguments: Any = None, *ignored: Any) -> Any:
         """Return the messages of a prompt of this server.
 
         Args:
             name: The name of the prompt.
-            arguments: The arguments.
+            arguments: The arguments, as a dict.
             *ignored: A context, which has no effect.
         """
         return await self._ask("prompts/get", name=name, arguments=arguments)
@@ -230,11 +226,7 @@ def _key(one: Any) -> str:
 
 class Manager:
     """The components of a server, with the names of the managers inside the other libraries:
-    `list_tools()`, `get_tool(name)`, `_tools`, and so on.
-
-    Args:
-        server: The server.
-    """
+    `list_tools()`, `get_tool(name)`, `_tools`, and so on."""
 
     def __init__(self, server: Any) -> None:
         self._server = server
@@ -242,32 +234,25 @@ class Manager:
     def __getattr__(self, name: str) -> Any:
         verb, _, kind = name.partition("_")
         plural = kind if kind.endswith("s") else f"{kind}s"
-        if verb in ("", "list", "get") and plural in METHOD_BY_KIND:
-            found = {
-                key: wrap(one, self._server) for key, one in self._server._items(plural).items()
-            }
-            if not verb:
-                return found
-            if verb == "list":
-                return lambda: [*found.values()]
-            if kind != plural:
-                return lambda key, *ignored: found.get(str(key))
-        return getattr(self._server, name)
+        if plural not in METHOD_BY_KIND or (verb == "get" and kind == plural) or verb == "call":
+            return getattr(self._server, name)
+        items = self._server._items(plural).items()
+        found = {key: wrap(one, self._server) for key, one in items}
+        if verb == "list":
+            return lambda: [*found.values()]
+        if verb == "get":
+            return lambda key, *ignored: found.get(str(key))
+        return getattr(self._server, name) if verb else found
 
 
 class LowLevelView:
-    """What programs read and set in the server inside the other libraries.
-
-    Args:
-        server: The server.
-    """
+    """What programs read and set in the server inside the other libraries."""
 
     def __init__(self, server: Any) -> None:
         self.__dict__["_server"] = server
 
     def __getattr__(self, name: str) -> Any:
-        info = self._server.info
-        return getattr(info if name in ("name", "version", "icons") else self._server, name)
+        return getattr(self._server, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in ("name", "version", "instructions"):

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ..errors import CannotAsk, InternalError, ProtocolError, ToolError
 from ..logs import get_logger
-from ..ports import Call, Caller, CallHandler
+from ..ports import Call, Caller, CallHandler, PendingAdmission
 from ..protocol.lifecycle import InitializeParams
 from ..protocol.tools import ToolResult
 from ..server.tools import describe_failure, make_error_result
@@ -67,36 +67,21 @@ class MiddlewareContext(Struct, Generic[T], kw_only=True):
 class CallNext(Protocol[T, R_co]):
     """The function that passes a request on and returns its result."""
 
-    def __call__(self, context: MiddlewareContext[T]) -> Awaitable[R_co]:
-        """Pass the request on.
-
-        Args:
-            context: The request.
-        """
+    def __call__(self, context: MiddlewareContext[T]) -> Awaitable[R_co]: ...
 
 
 class Middleware:
-    """Wraps every request. Override the hooks that you need."""
+    """Wraps every request. Override the hooks that you need: each receives the request and the
+    function that passes it on."""
 
     async def __call__(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
-        """Call the hooks: `on_message`, `on_request`, and then that of the method.
-
-        Args:
-            context: The request.
-            call_next: The function that passes the request on and returns its result.
-        """
         for name in (HOOKS.get(context.method or ""), f"on_{context.type}", "on_message"):
             if name is not None:
                 call_next = _bind(getattr(self, name), call_next)
         return await call_next(context)
 
     async def on_message(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
-        """Wrap every message.
-
-        Args:
-            context: The request.
-            call_next: The function that passes the request on and returns its result.
-        """
+        """Wrap every message."""
         return await call_next(context)
 
     on_request = on_notification = on_initialize = on_discover = on_call_tool = on_message
@@ -109,11 +94,7 @@ def _bind(hook: Callable[..., Any], call_next: Any) -> Any:
 
 
 class ToolFailed(ToolError):
-    """A tool failed, as middleware sees it.
-
-    Args:
-        result: The result that says so.
-    """
+    """A tool failed, as middleware sees it."""
 
     def __init__(self, result: ToolResult) -> None:
         super().__init__(result.text)
@@ -121,23 +102,13 @@ class ToolFailed(ToolError):
 
 
 class MiddlewareChain:
-    """Dovetail middleware that runs FastMCP's.
-
-    Args:
-        server: The server.
-    """
+    """Dovetail middleware that runs FastMCP's."""
 
     def __init__(self, server: Any) -> None:
         self._server = server
         self.items: list[Any] = []
 
     async def __call__(self, call: Call, next: CallHandler) -> Any:
-        """Answer a call.
-
-        Args:
-            call: The call.
-            next: The function that answers it.
-        """
         page: Any = None
 
         async def innermost(context: MiddlewareContext[Any]) -> Any:
@@ -145,7 +116,9 @@ class MiddlewareChain:
             self._write(call, context.message)
             result = page = await next(call)
             if call.name in LISTS:
-                return [self._component(call.name, one) for one in getattr(result, LISTS[call.name])]
+                return [
+                    self._component(call.name, one) for one in getattr(result, LISTS[call.name])
+                ]
             if isinstance(result, ToolResult) and result.is_error:
                 raise ToolFailed(result)
             return result
@@ -153,12 +126,15 @@ class MiddlewareChain:
         context = self._server.context_type(call, self._server)
         result = await self._run(call.name, _read(call), context, innermost)
         if call.name in LISTS and page is not None and isinstance(result, Sequence):
-            setattr(page, LISTS[call.name], [_definition(one) for one in result])
+            definitions = [one.to_wire() if hasattr(one, "to_wire") else one for one in result]
+            setattr(page, LISTS[call.name], definitions)
             return page
         return result
 
-    async def initialize(self, caller: Caller) -> None:
+    async def initialize(self, caller: Caller, pending: PendingAdmission | None) -> None:
         """Run the middleware for the `initialize` request of a new session; an error refuses it."""
+        if pending is not None:
+            await pending()
         params = InitializeParams(
             protocol_version=caller.revision.version,
             capabilities=caller.capabilities,
@@ -218,31 +194,13 @@ def _read(call: Call) -> Any:
     return replace(call.params, arguments=msgspec.json.decode(raw) or {} if raw else {})
 
 
-def _definition(item: Any) -> Any:
-    return item.to_wire() if hasattr(item, "to_wire") else item
-
-
-# ready-made middleware
-
-
 class LoggingMiddleware(Middleware):
-    """Logs each request and how long it took, with the logger "dovetail.requests".
+    """Logs each request and how long it took."""
 
-    Args:
-        logger: The logger to use.
-        **ignored: Options for the format, which have no effect.
-    """
-
-    def __init__(self, *, logger: Any = None, **ignored: Any) -> None:
+    def __init__(self, *, logger: Any = None, **format: Any) -> None:
         self._log = logger or get_logger("middleware")
 
     async def on_message(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
-        """Log a request.
-
-        Args:
-            context: The request.
-            call_next: The function that passes the request on and returns its result.
-        """
         start, outcome = time.perf_counter(), "failed"
         try:
             result = await call_next(context)
@@ -254,24 +212,12 @@ class LoggingMiddleware(Middleware):
 
 
 class ErrorHandlingMiddleware(Middleware):
-    """Logs each error, and calls a function with it.
+    """Logs each error, and calls a function with the error and the request."""
 
-    Args:
-        logger: The logger to use.
-        error_callback: Called with the error and the request.
-        **ignored: Options for the format, which have no effect.
-    """
-
-    def __init__(self, *, logger: Any = None, error_callback: Any = None, **ignored: Any) -> None:
+    def __init__(self, *, logger: Any = None, error_callback: Any = None, **format: Any) -> None:
         self._log, self._callback = logger or get_logger("middleware"), error_callback
 
     async def on_message(self, context: MiddlewareContext[Any], call_next: Any) -> Any:
-        """Log an error.
-
-        Args:
-            context: The request.
-            call_next: The function that passes the request on and returns its result.
-        """
         try:
             return await call_next(context)
         except Exception as error:
@@ -281,4 +227,4 @@ class ErrorHandlingMiddleware(Middleware):
             raise
 
 
-TimingMiddleware = LoggingMiddleware
+TimingMiddleware = StructuredLoggingMiddleware = DetailedTimingMiddleware = LoggingMiddleware

@@ -2,8 +2,8 @@
 methods, and the same parameters in the same order."""
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial, partialmethod
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
@@ -14,11 +14,10 @@ from ..aio import LruDict
 from ..errors import ConfigError, InvalidParams
 from ..ports import Call, Caller, Network, PendingAdmission
 from ..protocol.base import ListChangedParams
-from ..protocol.content import TextContent
 from ..protocol.methods import METHODS, Method
 from ..protocol.tools import ToolResult
 from ..protocol.utilities import CompleteResult, Completion
-from ..server.options import CommonToolOptions, ComponentOptions, ResourceOptions, Transport
+from ..server.options import CommonToolOptions, ResourceOptions, Transport
 from ..server.server import Completable, Server
 from ..server.tools import RegisteredTool, content_block, make_any_result, make_error_result
 from .components import unpack
@@ -34,61 +33,39 @@ R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 Options = dict[str, Any]
 TRANSPORTS: dict[str, Transport] = {
-    "stdio": "stdio",
-    "http": "http",
-    "streamable-http": "http",
-    "sse": "sse",
-}
+    "stdio": "stdio", "http": "http", "streamable-http": "http", "sse": "sse",
+}  # fmt: skip
 SETTINGS: Options = {
-    "host": "127.0.0.1",
-    "port": 8000,
-    "streamable_http_path": "/mcp",
-    "sse_path": "/sse",
-    "message_path": "/messages/",
-    "json_response": False,
-    "stateless_http": False,
-    "log_level": None,
-    "warn_on_duplicate_tools": True,
-    "warn_on_duplicate_resources": True,
-    "warn_on_duplicate_prompts": True,
-    "dependencies": (),
-    "debug": False,
+    "host": "127.0.0.1", "port": 8000, "streamable_http_path": "/mcp", "sse_path": "/sse",
+    "message_path": "/messages/", "json_response": False, "stateless_http": False,
+    "log_level": None, "warn_on_duplicate_tools": True, "warn_on_duplicate_resources": True,
+    "warn_on_duplicate_prompts": True, "dependencies": (), "debug": False, "event_store": None,
     "transport_security": None,
-}
-"""The attributes of `settings`, which the constructor accepts as options. The message path has no
-effect, because the server tells clients where to post messages. `dependencies` and `debug` also
-have no effect."""
+}  # fmt: skip
+"""The attributes of `settings`, which the constructor accepts as options. The message path,
+`dependencies`, `debug` and the event store have no effect."""
 CLIENT_HEADERS = frozenset({"accept", "accept-encoding", "connection", "user-agent"})
 """The headers that every httpx client sends."""
 SERVER_OPTIONS = frozenset(Server.__init__.__kwdefaults__ or ()) - {"auth", "middleware"}
 """The options of `Server`, which are also accepted."""
 
 
+class CompatOptions(ResourceOptions, total=False):
+    """The options of `FastMCP.resource` and `FastMCP.prompt`."""
+
+    tags: Iterable[str] | None
+    enabled: bool
+    auth: Any
+    version: str | int | None
+
+
 class CompatToolOptions(CommonToolOptions, total=False):
     """The options of `FastMCP.tool`."""
 
     structured_output: bool | None
-    tags: Iterable[str] | None
     task: bool | Literal["optional", "required"] | None
     run_in_thread: bool
-    enabled: bool
     exclude_args: Sequence[str] | None
-    auth: Any
-    version: str | int | None
-
-
-class CompatResourceOptions(ResourceOptions, total=False):
-    """The options of `FastMCP.resource`."""
-
-    tags: Iterable[str] | None
-    enabled: bool
-    auth: Any
-    version: str | int | None
-
-
-class CompatPromptOptions(ComponentOptions, total=False):
-    """The options of `FastMCP.prompt`."""
-
     tags: Iterable[str] | None
     enabled: bool
     auth: Any
@@ -113,16 +90,14 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         website_url: A page about the server.
         icons: Icons that clients may show for the server.
         tools: Functions or components to register as tools.
-        auth: What authenticates callers: a guard from `dovetail.auth`, a `TokenVerifier` or
-            `RemoteAuthProvider`, or `AuthSettings` together with `token_verifier`.
-        token_verifier: The official SDK's option for the `TokenVerifier`.
+        auth: A `TokenVerifier`, `AuthSettings`, or a guard from `dovetail.auth`.
+        token_verifier: The `TokenVerifier`, if `auth` is `AuthSettings`.
         middleware: FastMCP's `Middleware`, or Dovetail's functions, which are the outer ones.
         mask_error_details: Whether to hide the text of unexpected exceptions from clients.
         list_page_size: The number of items per page of a list (default: all items on one page).
         on_duplicate: What to do with a component whose name is in use: "warn" (the default),
             "replace", "ignore" or "error".
-        strict_input_validation: Only False is supported: a string that contains a number is
-            accepted as a number.
+        strict_input_validation: Only False is supported.
         include_tags: Components without one of these tags are hidden.
         exclude_tags: Components with one of these tags are hidden.
         **more: The options of `dovetail.Server`, and the settings of FastMCP and the official SDK:
@@ -134,11 +109,11 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
 
     context_type = CompatContext
     default_name = "FastMCP"
+    session_manager = SimpleNamespace(run=nullcontext)
+    """An object whose `run()` does nothing, because the first request starts everything."""
     _chain: Any = None
-    """The FastMCP middleware, if there is any."""
-    _duplicates = "warn"
     _base_url: Any = None
-    """The public URL of the server, without the path of its endpoint."""
+    _duplicates = "warn"
 
     def __init__(
         self,
@@ -161,38 +136,27 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
     ) -> None:
         from .dependencies import in_context
 
-        self.settings = SimpleNamespace(
-            **{key: more.pop(key, value) for key, value in SETTINGS.items()}
-        )
-        options = {
-            key: more.pop(key) for key in SERVER_OPTIONS & more.keys() if more[key] is not None
-        }
-        options |= {"mask_errors": True} if mask_error_details else {}
-        options |= {} if list_page_size is None else {"page_size": list_page_size}
-        options |= {"version": str(options["version"])} if "version" in options else {}
+        settings = {key: more.pop(key, value) for key, value in SETTINGS.items()}
+        self.settings = SimpleNamespace(**settings)
+        options = {key: more.pop(key) for key in SERVER_OPTIONS & more.keys()}
+        options |= {"mask_errors": mask_error_details, "page_size": list_page_size} | options
+        options |= {"version": str(options["version"])} if options.get("version") else {}
         if strict_input_validation:
             raise ConfigError(
                 "strict_input_validation=True is not supported: a string that contains a number is "
                 "accepted as a number"
             )
-        refuse_options(
-            {key: value for key, value in more.items() if value is not False}, type(self).__name__
-        )
+        given = {key: value for key, value in more.items() if value is not False}
+        refuse_options(given, type(self).__name__)
         if auth is not None or token_verifier is not None:
             from .auth import make_guard
 
             self._base_url = getattr(auth, "base_url", None)
             auth = make_guard(auth, token_verifier)
         chained, own = _split_middleware(middleware or ())
-        super().__init__(
-            name or self.default_name,
-            instructions=instructions,
-            website_url=website_url,
-            icons=icons,
-            auth=auth,
-            middleware=own,
-            **options,
-        )
+        options |= {"website_url": website_url, "icons": icons, "instructions": instructions}
+        set_options = {key: value for key, value in options.items() if value is not None}
+        super().__init__(name or self.default_name, auth=auth, middleware=own, **set_options)
         self.answer = in_context(self, self.answer)
         self.dependencies, self._routes = list(self.settings.dependencies or ()), list[Any]()
         self._states: LruDict[Caller, dict[Any, Any]] = LruDict(self.limits.sessions)
@@ -210,28 +174,24 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             raise missing_attribute(type(self).__name__, name)
 
     @classmethod
-    def from_openapi(
-        cls, openapi_spec: Any = None, client: Any = None, *, document: Any = None, **options: Any
-    ) -> Any:
+    def from_openapi(cls, openapi_spec: Any, client: Any = None, **options: Any) -> Any:  # type: ignore[override]
         """Create a server whose tools are the operations of an HTTP API.
 
         Args:
             openapi_spec: The description of the API.
-            client: An `httpx.AsyncClient` with the base URL and the headers of the API. Nothing
-                else is taken from it.
-            document: Dovetail's name for `openapi_spec`.
+            client: An `httpx.AsyncClient`, whose base URL and headers are used.
             **options: The options of `dovetail.Server.from_openapi`.
         """
         if client is not None:
             if getattr(client, "auth", None) is not None:
                 raise ConfigError(f"from_openapi: {INSTEAD['from_openapi']}")
-            headers = {
+            sent = {
                 key: value for key, value in client.headers.items() if key not in CLIENT_HEADERS
             }
-            options = {"base_url": str(client.base_url), "headers": headers} | options
-        return super().from_openapi(openapi_spec or document, **options)
+            options = {"base_url": str(client.base_url), "headers": sent} | options
+        return super().from_openapi(openapi_spec, **options)
 
-    def mount(self, server: Any, prefix: Any = None, *, namespace: str | None = None) -> None:  # type: ignore[override]
+    def mount(self, server: Any, prefix: Any = None, *, namespace: str | None = None) -> None:
         """Serve another server as a part of this one; see `dovetail.Server.mount`.
 
         Args:
@@ -286,30 +246,39 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         return self._chain(call, super()._dispatch)  # type: ignore[no-any-return]
 
     def admit(self, method: Method, params: Any, caller: Caller) -> PendingAdmission | None:
-        """Raise an error if this request must be refused. Middleware may refuse a session."""
+        """Raise an error if this request must be refused. Middleware may refuse a session.
+
+        Args:
+            method: The method.
+            params: Its params.
+            caller: Who requests it.
+        """
         pending = super().admit(method, params, caller)
         if self._chain is None or method.name != "initialize":
             return pending
-
-        async def admit_later() -> None:
-            if pending is not None:
-                await pending()
-            await self._chain.initialize(caller)
-
-        return admit_later
+        return partial(self._chain.initialize, caller, pending)
 
     def can_ask(self, call: Call) -> bool:
-        """Return True: a tool without a context parameter can call `get_context()`."""
+        """Return True: a tool without a context parameter can call `get_context()`.
+
+        Args:
+            call: The call.
+        """
         return True
 
     def session_ended(self, caller: Caller, network: Network | None, seconds: float) -> None:
-        """Notify the observers, and forget the state of the session."""
+        """Forget the state of a session.
+
+        Args:
+            caller: The caller of the session.
+            network: The network, if known.
+            seconds: How long the session lasted.
+        """
         super().session_ended(caller, network, seconds)
         self._states.pop(caller)
 
     def _session_state(self, caller: Caller) -> dict[Any, Any]:
-        found = self._states.get(caller)
-        if found is None:
+        if (found := self._states.get(caller)) is None:
             found = self._states[caller] = {}
         return found
 
@@ -326,36 +295,85 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
 
         Args:
             function_or_name: The function, or the name of the tool.
-            **options: The options of `dovetail.Server.tool`, and `tags`, `structured_output` and
-                `task=True`.
+            **options: The options of `dovetail.Server.tool`, and those of FastMCP and the SDK.
         """
         return super().tool(function_or_name, **options)
 
-    def add_tool(
-        self,
-        function: Callable[..., Any],
-        name: str | None = None,
-        /,
-        **options: Unpack[CompatToolOptions],
-    ) -> None:
-        """Register a function as a tool.
+    def resource(
+        self, uri: str, **options: Unpack[CompatOptions]
+    ) -> Callable[[Callable[P, R]], Completable[P, R]]:
+        """Register a function as a resource, or as a template if the URI has `{variables}`.
 
         Args:
-            function: The function.
-            name: The name of the tool (default: the name of the function).
-            **options: The options of `@mcp.tool`.
+            uri: The URI or URI template; `{path*}` may contain slashes.
+            **options: The options of `dovetail.Server.resource`, and those of FastMCP and the SDK.
         """
-        function, own = self._component_options("tool", function, {"name": name, **options})
-        task = own.pop("task", None)
+        return super().resource(uri, **cast("ResourceOptions", options))
+
+    @overload
+    def prompt(self, function: Callable[P, R], /) -> Completable[P, R]: ...
+    @overload
+    def prompt(
+        self, name: str | None = None, /, **options: Unpack[CompatOptions]
+    ) -> Callable[[Callable[P, R]], Completable[P, R]]: ...
+    def prompt(self, function_or_name: Any = None, /, **options: Any) -> Any:
+        """Register a function as a prompt: `@mcp.prompt`, `@mcp.prompt()`, `@mcp.prompt("name")`.
+
+        Args:
+            function_or_name: The function, or the name of the prompt.
+            **options: The options of `dovetail.Server.prompt`, and those of FastMCP and the SDK.
+        """
+        return super().prompt(function_or_name, **options)
+
+    def _register(self, kind: str, component: Any, address: Any = None, /, **options: Any) -> Any:
+        """Register a function or a component; the address is the name of a tool or the URI."""
+        key = address or (getattr(component, "key", "") if kind == "resource" else None)
+        given = {
+            name: value
+            for name, value in {"name": None if kind == "resource" else key, **options}.items()
+            if value is not None or name == "output_schema"
+        }
+        function, own = unpack(component, given)
+        if not callable(function):
+            raise ConfigError(f"add_{kind}() accepts a function, not a {type(function).__name__}")
+        function = self._adapt_options(kind, function, own)
+        if kind == "resource":
+            own["mime_type"] = own.get("mime_type") or "text/plain"
+            added = super().add_resource(function, re.sub(r"{(\w+)\*}", r"{+\1}", key), **own)
+        else:
+            added = getattr(super(), f"add_{kind}")(function, **own)
+        self._apply_rules()
+        return added
+
+    add_tool = partialmethod(_register, "tool")
+    add_resource = partialmethod(_register, "resource")
+    add_prompt = partialmethod(_register, "prompt")
+
+    def _adapt_options(self, kind: str, function: Any, own: Options) -> Any:
+        """Give the options the names that `Server` uses; tags and versions go into the `_meta`.
+        Return the function without its dependencies."""
+        from .dependencies import inject
+
+        owner = str(own.get("name") or getattr(function, "__name__", "A component"))
+        about = {"tags": sorted(own.pop("tags", ())), "version": own.pop("version", None)}
+        if about := {key: value for key, value in about.items() if value}:
+            own["meta"] = {**(own.get("meta") or {}), "fastmcp": about}
+        if own.pop("enabled", True) is False:
+            self.disable(names={owner}, components={kind})
+        if own.get("task") in (True, False):
+            own["task"] = "optional" if own["task"] else None
+        if (auth := own.pop("auth", None)) is not None:
+            from .auth import scopes_of
+
+            own["scopes"] = [*own.get("scopes", ()), *scopes_of(auth, owner)]
         if own.pop("run_in_thread", True) is False:
             raise ConfigError(
                 "run_in_thread=False: write the function as `async def`, which runs on the event "
                 "loop"
             )
-        if task:
-            own["task"] = "optional" if task is True else task
-        super().add_tool(function, **own)
-        self._apply_rules()
+        refused = {key: own.pop(key, None) for key in ("serializer", "app", "security")}
+        refuse_options(refused, owner)
+        return inject(function, own.pop("exclude_args", ()))
 
     def _compile_tool(self, function: Callable[..., Any], options: Any) -> RegisteredTool:
         structured = options.pop("structured_output", None)
@@ -364,92 +382,6 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             return tool
         definition = replace(tool.definition, output_schema=None)
         return replace(tool, definition=definition, make_result=_make_unstructured_result)
-
-    def resource(
-        self, uri: str, **options: Unpack[CompatResourceOptions]
-    ) -> Callable[[Callable[P, R]], Completable[P, R]]:
-        """Register a function as a resource, or as a template if the URI has `{variables}`.
-
-        Args:
-            uri: The URI or URI template; `{path*}` may contain slashes.
-            **options: The options of `dovetail.Server.resource`, and `tags`.
-        """
-        return super().resource(uri, **cast("ResourceOptions", options))
-
-    def add_resource(
-        self,
-        function: Callable[P, R],
-        uri: str = "",
-        /,
-        **options: Unpack[CompatResourceOptions],
-    ) -> Completable[P, R]:
-        """Register a function as a resource, or as a template if the URI has `{variables}`.
-
-        Args:
-            function: The function.
-            uri: The URI or URI template; `{path*}` may contain slashes.
-            **options: The options of `@mcp.resource`.
-        """
-        uri = uri or getattr(function, "key", "")
-        function, own = self._component_options("resource", function, options)
-        own["mime_type"] = own.get("mime_type") or "text/plain"
-        added = super().add_resource(function, re.sub(r"{(\w+)\*}", r"{+\1}", uri), **own)
-        self._apply_rules()
-        return added
-
-    @overload
-    def prompt(self, function: Callable[P, R], /) -> Completable[P, R]: ...
-    @overload
-    def prompt(
-        self, name: str | None = None, /, **options: Unpack[CompatPromptOptions]
-    ) -> Callable[[Callable[P, R]], Completable[P, R]]: ...
-    def prompt(self, function_or_name: Any = None, /, **options: Any) -> Any:
-        """Register a function as a prompt: `@mcp.prompt`, `@mcp.prompt()`, `@mcp.prompt("name")`.
-
-        Args:
-            function_or_name: The function, or the name of the prompt.
-            **options: The options of `dovetail.Server.prompt`, and `tags`.
-        """
-        return super().prompt(function_or_name, **options)
-
-    def add_prompt(
-        self, function: Callable[P, R], /, **options: Unpack[CompatPromptOptions]
-    ) -> Completable[P, R]:
-        """Register a function as a prompt.
-
-        Args:
-            function: The function.
-            **options: The options of `@mcp.prompt`.
-        """
-        function, own = self._component_options("prompt", function, options)
-        added = super().add_prompt(function, **own)
-        self._apply_rules()
-        return added
-
-    def _component_options(self, kind: str, component: Any, options: Mapping[str, Any]) -> Any:
-        """Return a component's function, without its dependencies, and its options under the names
-        that `Server` uses. Tags and versions go into its `_meta`."""
-        given = {key: value for key, value in options.items() if value is not None}
-        function, own = unpack(component, given)
-        if not callable(function):
-            raise ConfigError(
-                f"add_{kind}() accepts a function, not a {type(function).__name__}"
-            )
-        owner = own.get("name") or getattr(function, "__name__", "A component")
-        about = {"tags": sorted(own.pop("tags", None) or ()), "version": own.pop("version", None)}
-        if about := {key: value for key, value in about.items() if value}:
-            own["meta"] = {**(own.get("meta") or {}), "fastmcp": about}
-        if own.pop("enabled", True) is False:
-            self.disable(names={owner}, components={kind})
-        if (auth := own.pop("auth", None)) is not None:
-            from .auth import scopes_of
-
-            own["scopes"] = [*own.get("scopes", ()), *scopes_of(auth, owner)]
-        refused = ("serializer", "app", "security")
-        refuse_options({key: own.pop(key) for key in refused if key in own}, owner)
-        from .dependencies import inject
-
-        return inject(function, own.pop("exclude_args", None) or ()), own
 
     @overload
     def completion(self, function: F, /) -> F: ...
@@ -462,20 +394,17 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             function: An async function that receives the reference, the argument, and the arguments
                 chosen so far.
         """
+        if function is None:
+            return self.completion
 
-        def decorate(handler: Any) -> Any:
-            async def answer(call: Call) -> CompleteResult:
-                found = await handler(call.params.ref, call.params.argument, call.params.context)
-                values = (
-                    found if isinstance(found, Completion) else Completion(values=list(found or ()))
-                )
-                return CompleteResult(completion=values)
+        async def answer(call: Call) -> CompleteResult:
+            found = await function(call.params.ref, call.params.argument, call.params.context)
+            own = isinstance(found, Completion)
+            return CompleteResult(completion=found if own else Completion(values=[*(found or ())]))
 
-            self.add_handlers({"completion/complete": answer})
-            self._capability_choices.setdefault("completions", {})
-            return handler
-
-        return decorate if function is None else decorate(function)
+        self.add_handlers({"completion/complete": answer})
+        self._capability_choices.setdefault("completions", {})
+        return function
 
     def custom_route(
         self, path: str, methods: list[str], name: str | None = None, include_in_schema: bool = True
@@ -492,21 +421,12 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         from starlette.routing import Route
 
         def decorate(handler: F) -> F:
-            self._routes.append(
-                Route(
-                    path, handler, methods=methods, name=name, include_in_schema=include_in_schema
-                )
-            )
+            self._routes.append(Route(path, handler, methods=methods, name=name))
             return handler
 
         return decorate
 
-    def notify_list_changed(self, kind: str) -> None:
-        """Notify clients that a list has changed.
-
-        Args:
-            kind: "tools", "resources" or "prompts".
-        """
+    def _notify_list_changed(self, kind: str) -> None:
         self._notify(f"notifications/{kind}/list_changed", ListChangedParams())
 
     # running
@@ -531,27 +451,6 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         kind, own = self._run_options(transport, mount_path, options)
         super().run(kind, **{"quiet": show_banner is False, **own})
 
-    def _run_options(
-        self, transport: str | None, mount_path: str | None, options: Options
-    ) -> tuple[Transport, Any]:
-        kind = TRANSPORTS.get(transport or "stdio")
-        if kind is None:
-            raise ConfigError(
-                f"Unknown transport {transport!r}; use one of {', '.join(TRANSPORTS)}"
-            )
-        level = options.pop("log_level", None) or self.settings.log_level
-        if level is not None:
-            import logging
-
-            logging.basicConfig(level=level.upper())
-        if kind == "stdio":
-            return kind, options
-        host, port = (
-            _or_default(options.pop(key, None), getattr(self.settings, key))
-            for key in ("host", "port")
-        )
-        return kind, {"host": host, "port": port, **self._http_options(kind, mount_path, options)}
-
     async def run_async(
         self,
         transport: str | None = None,
@@ -575,6 +474,21 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
     run_streamable_http_async = partialmethod(run_async, "streamable-http")
     run_sse_async = partialmethod(run_async, "sse")
 
+    def _run_options(self, transport: Any, mount_path: Any, options: Options) -> Any:
+        kind = TRANSPORTS.get(transport or "stdio")
+        if kind is None:
+            raise ConfigError(
+                f"Unknown transport {transport!r}; use one of {', '.join(TRANSPORTS)}"
+            )
+        if (level := self._take(options, "log_level")) is not None:
+            import logging
+
+            logging.basicConfig(level=level.upper())
+        if kind == "stdio":
+            return kind, options
+        own = {key: self._take(options, key) for key in ("host", "port")}
+        return kind, own | self._http_options(kind, mount_path, options)
+
     def http_app(
         self, path: str | None = None, *, transport: str = "http", **options: Any
     ) -> "App":
@@ -596,13 +510,7 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         setattr(app, "lifespan", partial(_app_lifespan, app))
         return app
 
-    def streamable_http_app(self, **options: Any) -> "App":
-        """Return an ASGI application that serves this server.
-
-        Args:
-            **options: The options of `http_app`.
-        """
-        return self.http_app(**options)
+    streamable_http_app = http_app
 
     def sse_app(self, mount_path: str | None = None, **options: Any) -> "App":
         """Return an ASGI application that serves this server over HTTP+SSE (2024-11-05).
@@ -613,11 +521,11 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         """
         return self.http_app(transport="sse", **options)
 
-    @property
-    def session_manager(self) -> "SessionManager":
-        """An object whose `run()` does nothing, because the first request starts everything that is
-        needed."""
-        return SessionManager()
+    def _take(self, options: Options, *names: str) -> Any:
+        """Return the first of the options that is set, or else the setting."""
+        found = [options.pop(name, None) for name in names]
+        found.append(getattr(self.settings, names[-1], None))
+        return next((value for value in found if value is not None), None)
 
     def _http_options(self, kind: str, mount_path: str | None, options: Options) -> Options:
         if mount_path not in (None, "/"):
@@ -625,57 +533,37 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
                 "mount_path= is not supported: mount http_app() at that path in your own "
                 "application"
             )
-        setting = f"{'sse' if kind == 'sse' else 'streamable_http'}_path"
-        path = (
-            options.pop("path", None)
-            or options.pop(setting, None)
-            or getattr(self.settings, setting)
-        )
-        options.pop("message_path", None)
-        stateless = _or_default(options.pop("stateless", None), self.settings.stateless_http)
-        stateless = _or_default(options.pop("stateless_http", None), stateless)
+        take = partial(self._take, options)
+        path = take("path", "sse_path" if kind == "sse" else "streamable_http_path")
         own: Options = {
             "path": "" if path == "/" else path,
-            "sessions": not stateless,
-            "json_only": bool(
-                _or_default(options.pop("json_response", None), self.settings.json_response)
-            ),
-            "hosts": options.pop("allowed_hosts", None) or options.pop("hosts", ()),
-            "origins": options.pop("allowed_origins", None) or options.pop("origins", ()),
+            "sessions": not take("stateless", "stateless_http"),
+            "json_only": bool(take("json_response")),
+            "hosts": [*(take("allowed_hosts", "hosts") or ())],
+            "origins": [*(take("allowed_origins", "origins") or ())],
         }
-        security = options.pop("transport_security", None) or self.settings.transport_security
-        if security is not None:
+        if (security := take("transport_security")) is not None:
             checked = security.enable_dns_rebinding_protection
             hosts = [host.removesuffix(":*") for host in security.allowed_hosts]
-            own["hosts"] = [*own["hosts"], *hosts] if checked else ["*"]
-            own["origins"] = [*own["origins"], *(security.allowed_origins if checked else ())]
+            own["hosts"] += hosts if checked else ["*"]
+            own["origins"] += security.allowed_origins if checked else []
         if self._base_url is not None:
             own["public_url"] = str(self._base_url).rstrip("/") + path
-        if options.pop("event_store", None) is not None:
-            self._warn("event_store= has no effect: Dovetail resumes streams by itself")
+        take("message_path")
+        if take("event_store") is not None:
+            self._warn("event_store= has no effect: Dovetail itself resumes streams")
         if self._routes:
             from starlette.routing import Router
 
             own["routes"] = Router(self._routes)
-        own |= {
-            key: options.pop(key)
-            for key in ("workers", "certfile", "keyfile", "keys", "events", "public_url")
-            if key in options
-        }
+        passed = ("workers", "certfile", "keyfile", "keys", "events", "public_url")
+        own |= {key: options.pop(key) for key in passed if key in options}
         refuse_options(options, f"{type(self).__name__} over HTTP")
         return own
 
 
 class SDKFastMCP(FastMCP):
-    """A server with the API of release 1 of the official SDK.
-
-    Args:
-        name: The name of the server (default: "FastMCP").
-        instructions: How to use the server; clients may pass this text to the model.
-        website_url: A page about the server.
-        icons: Icons that clients may show for the server.
-        **more: The options of `FastMCP`.
-    """
+    """A server with the API of release 1 of the official SDK, and the options of `FastMCP`."""
 
     _duplicates = "keep"
 
@@ -695,15 +583,7 @@ class SDKFastMCP(FastMCP):
             return make_error_result(f"Error executing tool {name}: {result.text}")
         return result
 
-    async def get_prompt(self, name: str, arguments: Any = None, *ignored: Any) -> Any:  # type: ignore[override]
-        """Return the messages of a prompt of this server.
-
-        Args:
-            name: The name of the prompt.
-            arguments: The arguments.
-            *ignored: A context, which has no effect.
-        """
-        return await self.render_prompt(name, arguments)
+    get_prompt = Listing.render_prompt
 
     async def call_tool(self, *args: Any, **options: Any) -> Any:
         """Call a tool of this server; return its content, together with its data if there is any.
@@ -732,6 +612,7 @@ class MCPServer(SDKFastMCP):
     """
 
     default_name = "mcp-server"
+    call_tool = Listing.call_tool
 
     def __init__(
         self,
@@ -747,16 +628,6 @@ class MCPServer(SDKFastMCP):
         about: Options = {"title": title, "description": description, "version": version}
         super().__init__(name, instructions, website_url, icons, **about, **more)
 
-    call_tool = FastMCP.call_tool
-
-
-class SessionManager:
-    """A replacement for the session manager that applications must run with the official SDK."""
-
-    def run(self) -> AbstractAsyncContextManager[None]:
-        """Do nothing."""
-        return nullcontext()
-
 
 @asynccontextmanager
 async def _app_lifespan(app: "App", outer: Any) -> AsyncIterator[None]:
@@ -767,10 +638,6 @@ async def _app_lifespan(app: "App", outer: Any) -> AsyncIterator[None]:
         yield
     finally:
         await app.close()
-
-
-def _or_default(value: Any, default: Any) -> Any:
-    return default if value is None else value
 
 
 class ReturnedError(ToolResult):

@@ -36,7 +36,7 @@ async def test_the_context_is_current_while_a_call_is_answered() -> None:
         return str((await get_context().elicit("Who?", str)).data)
 
     for revision in ("stateless", "handshake"):
-        async with pair(server, revision=revision, on_elicit=lambda _: "Ada") as client:
+        async with pair(server, revision=revision, on_elicit=lambda _: {"value": "Ada"}) as client:
             id, name, token = (await client.call_tool("on_a_thread")).data
             assert (bool(id), name, token) == (True, "s", None)
             assert (await client.call_tool("asks")).data == "Ada"

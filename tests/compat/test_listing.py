@@ -96,7 +96,7 @@ async def test_a_tool_may_call_another_one_for_the_same_client() -> None:
         return str((await get_context().elicit("Who?", str)).data)
 
     async with pair(
-        server, on_elicit=lambda _: "Ada", on_log=lambda entry: seen.append(entry.data)
+        server, on_elicit=lambda _: {"value": "Ada"}, on_log=lambda entry: seen.append(entry.data)
     ) as client:
         assert (await client.call_tool("outer")).data == "Ada"
     assert seen == ["inside"]
@@ -153,7 +153,7 @@ async def test_the_server_inside_has_a_name_and_a_version(kind: type[FastMCP]) -
     inner.instructions = "Read."
     assert (inner.name, inner.version, server.version) == ("library", "1.2", "1.2")
     async with pair(server) as client:
-        assert (client.server.version, client.instructions) == ("1.2", "Read.")
+        assert (client.server_info.version, client.instructions) == ("1.2", "Read.")
     with pytest.raises(AttributeError, match="cannot be changed"):
         inner.request_handlers = {}
 
@@ -263,5 +263,5 @@ async def test_the_sdk_sends_lists_and_errors_in_its_own_way() -> None:
 
 async def test_an_unknown_tool_is_a_result_in_the_sdk() -> None:
     async with pair(library(SDKFastMCP)) as client:
-        with pytest.raises(ToolError, match="^Unknown tool: nothing$"):
+        with pytest.raises(ToolError, match=r"^Unknown tool: nothing$"):
             await client.call_tool("nothing")

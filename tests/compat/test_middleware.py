@@ -141,7 +141,7 @@ async def test_a_failed_tool_is_an_exception_in_middleware_and_a_result_for_the_
                 raise
 
     async with pair(server_with(Watch())) as client:
-        with pytest.raises(ToolError, match="^broken$"):
+        with pytest.raises(ToolError, match=r"^broken$"):
             await client.call_tool("fail", {"text": "broken"})
     assert seen == ["broken"]
 
