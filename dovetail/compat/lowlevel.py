@@ -115,7 +115,7 @@ class LowLevelServer(Server):
     """
 
     context_type = CompatContext
-    notify_list_changed = FastMCP.notify_list_changed
+    _notify_list_changed = FastMCP._notify_list_changed
 
     def __class_getitem__(cls, item: Any) -> "type[LowLevelServer]":
         return cls  # Server[AppContext]: only for type checkers
