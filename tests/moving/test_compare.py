@@ -64,6 +64,12 @@ def test_the_prefix_of_an_error_does_not_matter_but_its_text_does() -> None:
     assert differences(snapshot(prefixed), snapshot(text("too big")))
 
 
+def test_an_error_that_the_library_hides_is_equal_to_any_error() -> None:
+    hidden = snapshot(text("Error executing tool add", isError=True))
+    assert differences(hidden, snapshot(text("too big", isError=True))) == []
+    assert differences(hidden, snapshot(text("3")))
+
+
 def test_answers_that_differ_between_two_runs_are_left_out() -> None:
     first, second = snapshot(text("12:01")), snapshot(text("12:02"))
     skipped = unstable_answers(first, second)
