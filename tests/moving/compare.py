@@ -121,17 +121,6 @@ def _drop_error_prefix(answer: Any) -> Any:
     return {"failed": PREFIX.sub("", text)}
 
 
-def _ignore_list_blocks(answer: Any) -> Any:
-    """Drop the text of a list that is also sent as structured content."""
-    result = answer.get("result") or {}
-    structured = result.get("structuredContent")
-    if not (isinstance(structured, dict) and isinstance(structured.get("result"), list)):
-        return answer
-    if not all(each.get("type") == "text" for each in result.get("content", [])):
-        return answer
-    return {**answer, "result": {**result, "content": "see structuredContent"}}
-
-
 SCHEMA_NORMALISATIONS = (
     Normalisation("titles that are derived from names are left out", _drop_titles),
     Normalisation("the names of definitions may differ", _inline),
@@ -141,7 +130,6 @@ SCHEMA_NORMALISATIONS = (
 )
 ANSWER_NORMALISATIONS = (
     Normalisation("error messages have no prefix, and texts are not hidden", _drop_error_prefix),
-    Normalisation("a list becomes one text block", _ignore_list_blocks),
     Normalisation("JSON in a text may have spaces", _parse_json_text),
     Normalisation(
         "empty fields, and fields that have their default value, may be left out",

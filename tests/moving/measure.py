@@ -1,5 +1,6 @@
-"""Run each server twice on its own library and once on Dovetail. What the libraries say is kept
-below `.moving/peers`, so that a second measurement is faster."""
+"""Run each server on its own library and on Dovetail. If they differ, it runs on its library again,
+to leave out answers that are never the same. What the libraries say is kept below `.moving/peers`,
+so that a second measurement is faster."""
 
 import json
 import re
@@ -57,7 +58,7 @@ def measure_server(server: PublishedServer) -> Outcome:
         words = ("-m", "dovetail", "run", "--compat", server.script, "--", *server.arguments)
         return start([python, *words], server.environment, path=[package_path()])
 
-    outcome = _compare(server.requirement, on_peer, on_dovetail, runs=1, names_only=True)
+    outcome = _compare(server.requirement, on_peer, on_dovetail, names_only=True)
     return outcome._replace(name=server.requirement, note=note)
 
 
@@ -85,25 +86,25 @@ def _measure_example(example: Example, python: Path) -> Outcome:
         return start([python, *compat], {}, path=[package_path(), *path], calls=True, timeout=15)
 
     key = f"{example.library.requirement}/{example.name}"
-    return _compare(key, on_peer, on_dovetail, runs=2)._replace(name=example.name)
+    return _compare(key, on_peer, on_dovetail)._replace(name=example.name)
 
 
-def _compare(
-    key: str, on_peer: Start, on_dovetail: Start, runs: int, names_only: bool = False
-) -> Outcome:
-    peers = _remember(key, on_peer, runs)
-    if isinstance(peers, str):
-        return Outcome(key, excluded=f"does not start on its own library: {peers}")
+def _compare(key: str, on_peer: Start, on_dovetail: Start, names_only: bool = False) -> Outcome:
+    peer = _remember(key, on_peer)
+    if isinstance(peer, str):
+        return Outcome(key, excluded=f"does not start on its own library: {peer}")
     try:
         ours = on_dovetail()
     except ServerFailed as error:
         return Outcome(key, difference=_last_line(str(error)), differences=1)
     if names_only:
-        names = [{**each, "answers": {}} | _bare_lists(each) for each in (peers[0], ours)]
-        found = list(find_differences(names[0], names[1], set()))
-        return Outcome(key, difference=next(iter(found), ""), differences=len(found))
-    unstable = unstable_answers(peers[0], peers[-1])
-    found = list(find_differences(peers[0], ours, unstable))
+        peer, ours = ({**each, **_bare_lists(each)} for each in (peer, ours))
+    found = list(find_differences(peer, ours, set()))
+    unstable: set[str] = set()
+    if found and peer["answers"]:  # does the library itself give another answer the next time?
+        again = _remember(f"{key}.again", on_peer)
+        unstable = set() if isinstance(again, str) else unstable_answers(peer, again)
+        found = list(find_differences(peer, ours, unstable))
     first = next(iter(found), "")
     return Outcome(key, difference=first, differences=len(found), unstable=len(unstable))
 
@@ -117,18 +118,18 @@ def _bare_lists(snapshot: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _remember(key: str, on_peer: Start, runs: int) -> list[dict[str, Any]] | str:
-    """Return what the library says in each run, or why it does not start."""
+def _remember(key: str, on_peer: Start) -> dict[str, Any] | str:
+    """Return what the server says on its own library, or why it does not start."""
     path = FOLDER / "peers" / f"{re.sub('[^A-Za-z0-9.=_-]+', '_', key)}.json"
     if not path.exists():
-        said: list[dict[str, Any]] | str
+        said: dict[str, Any] | str
         try:
-            said = [on_peer() for _ in range(runs)]
+            said = on_peer()
         except ServerFailed as error:
             said = _last_line(str(error))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(said), encoding="utf-8")
-    remembered: list[dict[str, Any]] | str = json.loads(path.read_text(encoding="utf-8"))
+    remembered: dict[str, Any] | str = json.loads(path.read_text(encoding="utf-8"))
     return remembered
 
 
