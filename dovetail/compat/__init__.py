@@ -12,7 +12,7 @@ docs/guides/moving.md for a list of the differences.
 from typing import Any
 
 from ..errors import ToolError
-from . import types
+from . import components, types
 from .components import (
     BinaryResource,
     CompatPrompt as Prompt,
@@ -20,9 +20,6 @@ from .components import (
     CompatTemplate as ResourceTemplate,
     CompatTool as Tool,
     FileResource,
-    FunctionPrompt,
-    FunctionResource,
-    FunctionTool,
     TextResource,
 )
 from .context import CompatContext as Context, CompatSession as ServerSession
@@ -35,12 +32,12 @@ __all__ = [
     "BinaryResource", "BlobResourceContents", "CallToolResult", "CancelledElicitation",
     "Completion", "CompletionArgument", "CompletionContext", "Context", "CurrentContext",
     "DeclinedElicitation", "EmbeddedResource", "ErrorData", "FastMCP", "FastMCPError", "File",
-    "FileResource", "FunctionPrompt", "FunctionResource", "FunctionTool", "Icon", "Image",
-    "ImageContent", "MCPError", "MCPServer", "McpError", "Message", "ModelPreferences",
-    "NotFoundError", "Prompt", "PromptError", "PromptMessage", "PromptReference", "Resource",
-    "ResourceError", "ResourceLink", "ResourceTemplate", "ResourceTemplateReference",
-    "SamplingMessage", "ServerSession", "TextContent", "TextResource", "TextResourceContents",
-    "Tool", "ToolAnnotations", "ToolError", "ToolResult", "UserMessage", "ValidationError",
+    "FileResource", "Icon", "Image", "ImageContent", "MCPError", "MCPServer", "McpError",
+    "Message", "ModelPreferences", "NotFoundError", "Prompt", "PromptError", "PromptMessage",
+    "PromptReference", "Resource", "ResourceError", "ResourceLink", "ResourceTemplate",
+    "ResourceTemplateReference", "SamplingMessage", "ServerSession", "TextContent",
+    "TextResource", "TextResourceContents", "Tool", "ToolAnnotations", "ToolError",
+    "ToolResult", "UserMessage", "ValidationError",
 ]  # fmt: skip
 
 
@@ -54,11 +51,13 @@ LOW_LEVEL = (
 def __getattr__(name: str) -> Any:
     if name in ELSEWHERE:
         raise ImportError(f"{name} is not in dovetail.compat: {ELSEWHERE[name]}")
+    if name.startswith("Function"):
+        return getattr(components, name)
+    if name in LOW_LEVEL:
+        from . import lowlevel
+
+        return getattr(lowlevel, name)
     try:
         return getattr(types, name)
     except AttributeError:
-        if name in LOW_LEVEL:
-            from . import lowlevel
-
-            return getattr(lowlevel, name)
         raise AttributeError(f"module 'dovetail.compat' has no attribute {name!r}") from None
