@@ -43,7 +43,8 @@ __all__ = [
 
 LOW_LEVEL = (
     "InitializationOptions", "LowLevelServer", "NotificationOptions", "ReadResourceContents",
-    "ServerRequestContext", "SseServerTransport", "StreamableHTTPSessionManager", "stdio_server",
+    "RequestContext", "ServerRequestContext", "SseServerTransport",
+    "StreamableHTTPSessionManager", "stdio_server",
 )  # fmt: skip
 """The names of the low-level server, which is loaded on first use."""
 

@@ -58,16 +58,16 @@ class Component:
     @property
     def parameters(self) -> dict[str, Any]:
         """The JSON schema of the arguments."""
-        return getattr(self, "input_schema", None) or self.registered.signature.schema
+        schema: dict[str, Any] = self.registered.signature.schema
+        return getattr(self, "input_schema", schema)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
         return self.fn(*args, **kwargs)
 
-    def to_mcp_tool(self, **changes: Any) -> Any:
+    def to_mcp_tool(self: Any, **changes: Any) -> Any:
         """Return the listed definition."""
-        kind: Any = type(self.registered.definition)
-        return kind(**{**asdict(self), **changes})  # type: ignore[call-overload]
+        return type(self.registered.definition)(**{**asdict(self), **changes})
 
     to_mcp_prompt = to_mcp_resource = to_mcp_template = to_mcp_tool
 

@@ -6,14 +6,15 @@ in every revision and over every transport.
 """
 
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ..errors import ConfigError, InternalError, ProtocolError, UrlRequired
 from ..ports import Call
@@ -30,7 +31,7 @@ from ..server.tools import describe_failure, make_error_result
 from . import types
 from .context import CompatContext, CompatSession
 from .instead import missing_attribute, refuse_options
-from .server import FastMCP
+from .server import FastMCP, _app_lifespan
 
 HANDLERS = {
     "list_tools": "ListTools", "call_tool": "CallTool name arguments",
@@ -47,6 +48,8 @@ IN_CONNECTION = ("resources/subscribe", "resources/unsubscribe", "logging/setLev
 LISTS = {"tools/list": "tools", "resources/list": "resources", "prompts/list": "prompts",
          "resources/templates/list": "resource_templates", "resources/read": "contents",
 }  # fmt: skip
+ABOUT = ("version", "instructions", "website_url", "icons", "lifespan", "title", "description")
+"""The arguments of the constructor in the order of release 1, and those that release 2 adds."""
 _request: ContextVar[Any] = ContextVar("request")
 ReadResourceContents = types.ReadPart
 
@@ -54,10 +57,10 @@ ReadResourceContents = types.ReadPart
 class Attributes(SimpleNamespace):
     """An object that has the attributes that it is created with."""
 
-    __class_getitem__ = classmethod(lambda cls, item: cls)  # type: ignore[var-annotated]
+    __class_getitem__ = classmethod(lambda cls, item: cls)
 
 
-NotificationOptions = InitializationOptions = ServerRequestContext = Attributes
+NotificationOptions = InitializationOptions = ServerRequestContext = RequestContext = Attributes
 
 
 class MetaAttributes(dict[str, Any]):
@@ -83,26 +86,16 @@ class LowLevelServer(Server):
 
     context_type, _options = CompatContext, None
     notify_list_changed = FastMCP.notify_list_changed
-    __class_getitem__ = classmethod(lambda cls, item: cls)  # type: ignore[var-annotated]
+    __class_getitem__ = classmethod(lambda cls, item: cls)
 
-    def __init__(
-        self,
-        name: str,
-        version: str | None = None,
-        instructions: str | None = None,
-        website_url: str | None = None,
-        icons: Any = None,
-        lifespan: Any = None,
-        **more: Any,
-    ) -> None:
-        about = {key: more.pop(key) for key in ("title", "description") if key in more}
-        about |= {"website_url": website_url, "icons": icons, "lifespan": lifespan}
-        super().__init__(name, version=version or "0.0.0", instructions=instructions, **about)
+    def __init__(self, name: str, *about: Any, **more: Any) -> None:
+        more |= dict(zip(ABOUT, about, strict=False))
+        super().__init__(name, **{key: more.pop(key) for key in ABOUT if more.get(key)})
         self.request_handlers, self._listed = RequestHandlers(self), dict[str, Any]()
         for key in [key for key in more if key[:3] == "on_"]:
             if (handler := more.pop(key)) is not None and key not in UNUSED:
                 self._register(key.removeprefix("on_"), handler, with_context=True)
-        refuse_options(more, "Server")
+        refuse_options({key: value for key, value in more.items() if value}, "Server")
 
     def __getattr__(self, name: str) -> Any:
         if name in self.info.__struct_fields__:
@@ -126,7 +119,7 @@ class LowLevelServer(Server):
             given = [_url(request.params, field) for field in fields]
             if name == "call_tool":
                 return await self._call_listed_tool(function, validate_input, *given)
-            if not given and function.__code__.co_argcount > hasattr(function, "__self__"):
+            if not given and _accepts_argument(function):
                 given = [request]
             return await function(*given)
 
@@ -162,8 +155,9 @@ class LowLevelServer(Server):
         try:
             request = request_type.kind(method=call.name, params=params)
             value = await self.request_handlers[request_type](request)
-            return await answer_in_connection(call) if call.name in IN_CONNECTION else (
-                _make_result(call, value))  # fmt: skip
+            if call.name in IN_CONNECTION:
+                return await answer_in_connection(call)
+            return _make_result(call, value)
         except ProtocolError:
             raise
         except Exception as error:
@@ -215,17 +209,19 @@ class LowLevelServer(Server):
         """The capabilities that the server declares."""
         return self.get_capabilities() if self._options is None else self._options.capabilities
 
-    def create_initialization_options(self, *options: Any, **more: Any) -> InitializationOptions:
+    def create_initialization_options(self, *options: Any, **more: Any) -> Attributes:
         """Return what the server says about itself."""
         about = {"server_name": self.name, "server_version": self.info.version}
         capabilities = self.get_capabilities(*options, **more)
         return InitializationOptions(capabilities=capabilities, **about)
 
-    async def run(self, read: Any, write: Any, options: Any = None, **ignored: Any) -> None:  # type: ignore[override]
+    async def run(  # type: ignore[override]
+        self, read: Any, write: Any, initialization_options: Any = None, *_: Any, **ignored: Any
+    ) -> None:
         """Serve one client over the streams of `stdio_server()` or `connect_sse(…)`."""
-        if not isinstance(read, _ClientStream):
+        if not isinstance(read, Attributes):
             raise ConfigError("run() accepts only the streams of stdio_server() and connect_sse()")
-        self._options = options = ignored.get("initialization_options", options)
+        self._options = options = initialization_options
         if options is not None:
             self.info.name, self.info.version = options.server_name, options.server_version
             self.instructions = getattr(options, "instructions", None) or self.instructions
@@ -236,6 +232,12 @@ def _url(params: Any, field: str) -> Any:
     """Return a field of the params; a URI is pydantic's type, if the server uses pydantic."""
     value, pydantic = getattr(params, field), sys.modules.get("pydantic")
     return pydantic.AnyUrl(value) if pydantic and field == "uri" else value
+
+
+def _accepts_argument(function: Any) -> bool:
+    from inspect import signature
+
+    return bool(signature(function).parameters)
 
 
 def _problems(schema: Any, value: Any) -> str:
@@ -251,15 +253,10 @@ def _make_result(call: Call, value: Any) -> Any:
     if call.name not in LISTS or isinstance(value, Wire):
         return EmptyResult() if value is None else value
     if call.name == "resources/read":
-        value = [types.ReadPart(value)] if isinstance(value, str | bytes) else value
-        value = [_make_part(part, call.params.uri) for part in value]
+        parts = [types.ReadPart(value)] if isinstance(value, str | bytes) else list(value)
+        made = [make_contents(part.content, call.params.uri, part.mime_type) for part in parts]
+        value = [replace(one, meta=part.meta) for (one,), part in zip(made, parts, strict=True)]
     return kind(**{LISTS[call.name]: list(value)})
-
-
-def _make_part(part: Any, uri: str) -> Any:
-    (made,) = make_contents(part.content, uri, part.mime_type)
-    made.meta = getattr(part, "meta", None)
-    return made
 
 
 def _make_tool_result(value: Any) -> ToolResult:
@@ -272,17 +269,11 @@ def _make_tool_result(value: Any) -> ToolResult:
     return ToolResult(content=list(content), structured_content=structured)
 
 
-class _ClientStream(SimpleNamespace):
-    """A stream that stands for a client; `serve(server)` serves that client."""
-
-    serve: Callable[[Any], Any]
-
-
 @asynccontextmanager
 async def stdio_server(stdin: Any = None, stdout: Any = None) -> AsyncIterator[Any]:
     """Yield the two streams with which `run` serves standard input and output."""
     refuse_options({"stdin": stdin, "stdout": stdout}, "stdio_server()")
-    stream = _ClientStream(serve=lambda server: server.run_async("stdio"))
+    stream = Attributes(serve=lambda server: server.run_async("stdio"))
     yield stream, stream
 
 
@@ -301,10 +292,10 @@ class SseServerTransport:
             if self._app is None:
                 self._app = server.asgi("/mcp", sse="/sse", **self._options)
                 message = scope.get("root_path", "").rstrip("/") + self._endpoint
-                self._app.paths = msgspec.structs.replace(self._app.paths, message=message)
+                self._app.paths = replace(self._app.paths, message=message)
             await self._app({**scope, "path": "/sse", "root_path": ""}, receive, send)
 
-        stream = _ClientStream(serve=serve)
+        stream = Attributes(serve=serve)
         yield stream, stream
 
     async def handle_post_message(self, scope: Any, receive: Any, send: Any) -> None:
@@ -316,35 +307,25 @@ class SseServerTransport:
 class StreamableHTTPSessionManager:
     """Streamable HTTP, to be mounted in your own application."""
 
-    def __init__(
-        self,
-        app: Server,
-        event_store: Any = None,
-        json_response: bool = False,
-        stateless: bool = False,
-        security_settings: Any = None,
-        **more: Any,
-    ) -> None:
-        refuse_options({"event_store": event_store, **more}, "StreamableHTTPSessionManager")
-        options = {"json_only": json_response, "sessions": not stateless}
-        self._app = app.asgi(**options, **_allowed(security_settings))
+    def __init__(self, app: Server, event_store: Any = None, **options: Any) -> None:
+        own = _allowed(options.pop("security_settings", None))
+        own["json_only"] = options.pop("json_response", False)
+        own["sessions"] = not options.pop("stateless", False)
+        refuse_options({"event_store": event_store, **options}, "StreamableHTTPSessionManager")
+        self._app = app.asgi(**own)
 
-    @asynccontextmanager
-    async def run(self) -> AsyncIterator[None]:
+    def run(self) -> AbstractAsyncContextManager[None]:
         """Serve until the block ends."""
-        await self._app.start()
-        try:
-            yield
-        finally:
-            await self._app.close()
+        return _app_lifespan(self._app, None)
 
     async def handle_request(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer a request."""
         await self._app({**scope, "path": "", "root_path": ""}, receive, send)
 
 
-def _allowed(settings: Any) -> Any:
-    if settings is None or settings.enable_dns_rebinding_protection:
-        names = {"hosts": "allowed_hosts", "origins": "allowed_origins"}
-        return {key: getattr(settings, each) for key, each in names.items() if settings}
-    return {"hosts": ["*"], "origins": ["*"]}
+def _allowed(settings: Any) -> dict[str, Any]:
+    if settings is None:
+        return {}
+    checked = settings.enable_dns_rebinding_protection
+    allowed = {"hosts": settings.allowed_hosts, "origins": settings.allowed_origins}
+    return allowed if checked else {key: ["*"] for key in allowed}

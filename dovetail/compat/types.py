@@ -70,9 +70,9 @@ def _model_copy(self: Any, update: dict[str, Any] | None = None, deep: bool = Fa
 
 def _spellings(kind: Any) -> dict[str, str]:
     """Return the wire name of each field."""
-    if issubclass(kind, Open):
-        return kind.known
-    return dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
+    if not issubclass(kind, Open):
+        return dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
+    return kind.known  # type: ignore[no-any-return]
 
 
 def _add_spellings(kind: Any) -> None:
