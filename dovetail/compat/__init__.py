@@ -21,9 +21,6 @@ from .components import (
     CompatTemplate as ResourceTemplate,
     CompatTool as Tool,
     FileResource,
-    FunctionPrompt,
-    FunctionResource,
-    FunctionTool,
     TextResource,
 )
 from .context import CompatContext as Context, CompatSession as ServerSession
@@ -36,19 +33,19 @@ __all__ = [
     "BinaryResource", "BlobResourceContents", "CallToolResult", "CancelledElicitation",
     "Completion", "CompletionArgument", "CompletionContext", "Context", "CurrentContext",
     "DeclinedElicitation", "EmbeddedResource", "ErrorData", "FastMCP", "FastMCPError", "File",
-    "FileResource", "FunctionPrompt", "FunctionResource", "FunctionTool", "Icon", "Image",
-    "ImageContent", "MCPError", "MCPServer", "McpError", "Message", "ModelPreferences",
-    "NotFoundError", "Prompt", "PromptError", "PromptMessage", "PromptReference", "Resource",
-    "ResourceError", "ResourceLink", "ResourceTemplate", "ResourceTemplateReference",
-    "SDKFastMCP", "SamplingMessage", "ServerSession", "TextContent", "TextResource",
-    "TextResourceContents", "Tool", "ToolAnnotations", "ToolError", "ToolResult", "UserMessage",
-    "ValidationError",
+    "FileResource", "Icon", "Image", "ImageContent", "MCPError", "MCPServer", "McpError",
+    "Message", "ModelPreferences", "NotFoundError", "Prompt", "PromptError", "PromptMessage",
+    "PromptReference", "Resource", "ResourceError", "ResourceLink", "ResourceTemplate",
+    "ResourceTemplateReference", "SDKFastMCP", "SamplingMessage", "ServerSession", "TextContent",
+    "TextResource", "TextResourceContents", "Tool", "ToolAnnotations", "ToolError",
+    "ToolResult", "UserMessage", "ValidationError",
 ]  # fmt: skip
 
 
 _LAZY = {
     "auth": "AccessToken AuthSettings BearerAuthProvider JWTVerifier RemoteAuthProvider "
     "StaticTokenVerifier TokenVerifier TransportSecuritySettings require_scopes",
+    "components": "FunctionPrompt FunctionResource FunctionTemplate FunctionTool",
     "dependencies": "CurrentAccessToken CurrentContext CurrentFastMCP CurrentHeaders "
     "CurrentRequest Depends configure_logging get_access_token get_context "
     "get_http_headers get_http_request get_logger get_server",
