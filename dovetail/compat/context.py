@@ -300,7 +300,7 @@ class CompatSession:
         await self._context.notify_resource_updated(str(uri))
 
     async def _send_list_changed(self, kind: str) -> None:
-        self._context.fastmcp._notify_list_changed(kind)
+        self._context.fastmcp.notify_list_changed(kind)
 
     send_tool_list_changed = partialmethod(_send_list_changed, "tools")
     send_resource_list_changed = partialmethod(_send_list_changed, "resources")

@@ -1,16 +1,17 @@
 """What a program does with its own server: list, get and call components, and hide some of them."""
 
-from collections.abc import Iterable
-from functools import partialmethod
+from collections.abc import Awaitable, Iterable
+from functools import partial, partialmethod
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
+from ..aio import LruDict
 from ..errors import CannotAsk, ConfigError, NotFound
-from ..ports import Call, Caller
-from ..protocol.methods import METHODS
+from ..ports import Call, Caller, Network, PendingAdmission
+from ..protocol.methods import METHODS, Method
 from ..protocol.tools import ToolResult
 from ..server.registry import Registry
 from ..server.server import Server
@@ -64,7 +65,11 @@ class NoClient:
 class Listing(Server):
     """The methods with which a program uses its own server."""
 
-    def _start_listing(self, on_duplicate: str, include: Any, exclude: Any) -> None:
+    _chain: Any = None
+    _duplicates = "warn"
+
+    def _start_listing(self, on_duplicate: str | None, include: Any, exclude: Any) -> None:
+        on_duplicate = on_duplicate or self._duplicates
         if on_duplicate not in ("warn", "replace", "ignore", "error", "keep"):
             raise ConfigError(
                 f'on_duplicate={on_duplicate!r}: use "warn", "replace", "ignore" or "error"'
@@ -73,6 +78,7 @@ class Listing(Server):
             self._tools, self._resources, self._templates, self._prompts
         )  # fmt: skip
         self._kinds = dict(zip(("tool", "resource", "template", "prompt"), registries, strict=True))
+        self._states: LruDict[Caller, dict[Any, Any]] = LruDict(self.limits.sessions)
         self._hidden: dict[str, dict[str, Any]] = {kind: {} for kind in self._kinds}
         self._rules: list[VisibilityRule] = []
         if include is not None:
@@ -87,6 +93,50 @@ class Listing(Server):
 
         for registry in registries if on_duplicate != "error" else ():
             registry.on_duplicate = replaces
+
+    # middleware and sessions
+
+    def add_middleware(self, middleware: Any) -> None:
+        """Wrap every request in one more FastMCP middleware, inside those that exist.
+
+        Args:
+            middleware: The middleware.
+        """
+        if self._chain is None:
+            from .middleware import MiddlewareChain
+
+            self._chain = MiddlewareChain(self)
+            self._decoded_methods |= set(METHODS)
+            self._personal_methods |= set(METHODS)
+        self._chain.items.append(middleware)
+
+    def _dispatch(self, call: Call) -> Awaitable[Any]:
+        if self._chain is None:
+            return super()._dispatch(call)
+        return self._chain(call, super()._dispatch)  # type: ignore[no-any-return]
+
+    def admit(self, method: Method, params: Any, caller: Caller) -> PendingAdmission | None:
+        """Raise an error if this request must be refused. Middleware may refuse a session."""
+        pending = super().admit(method, params, caller)
+        if self._chain is None or method.name != "initialize":
+            return pending
+        return partial(self._chain.initialize, caller, pending)
+
+    def can_ask(self, call: Call) -> bool:
+        """Return True: a tool without a context parameter can call `get_context()`."""
+        return True
+
+    def session_ended(self, caller: Caller, network: Network | None, seconds: float) -> None:
+        """Forget the state of a session."""
+        super().session_ended(caller, network, seconds)
+        self._states.pop(caller)
+
+    def _session_state(self, caller: Caller) -> dict[Any, Any]:
+        if (found := self._states.get(caller)) is None:
+            found = self._states[caller] = {}
+        return found
+
+    # visibility
 
     def _warn(self, text: str) -> None:
         from ..logs import get_logger
