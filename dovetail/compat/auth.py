@@ -16,7 +16,6 @@ from ..ports import Guard, Principal, PublicUrl
 
 PUBLIC_URL: ContextVar[PublicUrl] = ContextVar("dovetail_compat_public_url")
 """The URL at which the token was sent, while it is checked."""
-GUIDE = "docs/guides/protecting-a-server.md"
 
 
 class CompatAccessToken(Struct, kw_only=True):
@@ -182,7 +181,7 @@ def make_guard(auth: Any, verifier: Any = None) -> Guard | None:
         if verifier is None or auth.client_registration_options or auth.revocation_options:
             raise ConfigError(
                 "AuthSettings requires token_verifier=. For a server that logs users in itself, "
-                f"use auth=Provider(…): {GUIDE}"
+                "use auth=Provider(…): docs/guides/protecting-a-server.md"
             )
         resource = auth.resource_server_url and str(auth.resource_server_url)
         return Bearer(

@@ -74,8 +74,7 @@ class CompatContext(Context[Any], Generic[A, B, C]):
 
     @property
     def request_context(self) -> "CompatContext":
-        """This context, which has the attributes of a request context: lifespan_context, session,
-        request, request_id and meta."""
+        """This context, which has the attributes of a request context."""
         return self
 
     @property
@@ -100,18 +99,19 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         """The id of the session; in the stateless era, it differs for each request."""
         from uuid import uuid4
 
-        own = self._server._session_state(self._call.caller)
-        return self._call.caller.session_id or str(own.setdefault(None, uuid4().hex))
+        return self._call.caller.session_id or str(
+            self._session_state.setdefault(None, uuid4().hex)
+        )
 
-    def set_state(self, key: str, value: Any, *, serializable: bool = True) -> Flush:
+    def set_state(self, key: str, value: Any, **ignored: Any) -> Flush:
         """Keep a value for the later requests of this session, in this process.
 
         Args:
             key: The key.
             value: The value.
-            serializable: Has no effect.
+            **ignored: Other options of FastMCP, which have no effect.
         """
-        self._server._session_state(self._call.caller)[key] = value
+        self._session_state[key] = value
         return Flush(self._call)
 
     @must_await
@@ -122,7 +122,7 @@ class CompatContext(Context[Any], Generic[A, B, C]):
             key: The key.
             default: The value to return if there is none.
         """
-        return self._server._session_state(self._call.caller).get(key, default)
+        return self._session_state.get(key, default)
 
     def delete_state(self, key: str) -> Flush:
         """Forget a value that `set_state` has kept.
@@ -130,8 +130,13 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         Args:
             key: The key.
         """
-        self._server._session_state(self._call.caller).pop(key, None)
+        self._session_state.pop(key, None)
         return Flush(self._call)
+
+    @property
+    def _session_state(self) -> dict[Any, Any]:
+        state: dict[Any, Any] = self._server._session_state(self._call.caller)
+        return state
 
     def log(
         self, *texts: Any, level: Any = None, data: Any = None, message: Any = None, **more: Any
@@ -148,15 +153,13 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         positional = [*texts[:2], *(text for text in (data, message) if text is not None)]
         text = positional.pop()
         more |= dict(zip(("logger_name", "extra"), texts[2:], strict=False))
-        loggers = [more.pop(key, None) for key in ("logger_name", "logger")]
+        first, second = more.pop("logger_name", None), more.pop("logger", None)
         extra = more.pop("extra", None) or more
         level = level or (positional[0] if positional else "info")
         # In FastMCP, the message comes first and the level is optional.
         if level not in LEVELS and text in (None, *LEVELS):
             level, text = text or "info", level
-        return super().log(
-            level, {"message": text, **extra} if extra else text, loggers[0] or loggers[1]
-        )
+        return super().log(level, {"message": text, **extra} if extra else text, first or second)
 
     debug = partialmethod(log, "debug")
     info = partialmethod(log, "info")
@@ -197,11 +200,11 @@ class CompatContext(Context[Any], Generic[A, B, C]):
             message: The question to show to the user.
             response_type: A class with plain fields, a plain type, or a list of choices.
             schema: The official SDK's name for `response_type`.
-            **more: `key`, `timeout` and `on_progress`, as in `dovetail.Context.elicit`.
+            **more: The other options of `dovetail.Context.elicit`.
         """
-        wanted = response_type if schema is None else schema
+        form = response_type if schema is None else schema
         return await super().elicit(
-            message, Literal[tuple(wanted)] if isinstance(wanted, list) else wanted, **more
+            message, Literal[tuple(form)] if isinstance(form, list) else form, **more
         )
 
     @must_await
@@ -300,7 +303,7 @@ class CompatSession:
         await self._context.notify_resource_updated(str(uri))
 
     async def _send_list_changed(self, kind: str) -> None:
-        self._context.fastmcp._notify_list_changed(kind)
+        self._context.fastmcp.notify_list_changed(kind)
 
     send_tool_list_changed = partialmethod(_send_list_changed, "tools")
     send_resource_list_changed = partialmethod(_send_list_changed, "resources")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from functools import partial, wraps
-from inspect import Parameter, isawaitable, iscoroutinefunction, signature, unwrap
+from inspect import Parameter, isawaitable, iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any
 
 from ..limits import DEFAULT
@@ -128,12 +128,6 @@ CurrentAccessToken = partial(Depends, get_access_token)
 def find_dependencies(function: Callable[..., Any]) -> dict[str, Dependency]:
     """Return the dependencies of a function by parameter. A parameter that is annotated as a
     context receives it anyway."""
-    code = unwrap(function)
-    defaults = (getattr(code, "__defaults__", None) or ()) + tuple(
-        (getattr(code, "__kwdefaults__", None) or {}).values()
-    )
-    if not any(isinstance(default, Dependency) for default in defaults):
-        return {}
     return {
         name: parameter.default
         for name, parameter in signature(function).parameters.items()

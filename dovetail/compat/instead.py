@@ -15,6 +15,7 @@ INSTEAD = {
 REFUSED = {
     "app": "use ui= and visibility=: docs/guides/apps.md",
     "auth_server_provider": f"use auth=Provider(…): {GUIDE}",
+    "event_store": "use http_app(events=…): docs/guides/http.md",
     "max_request_body_size": "use limits=Limits(http_body=…)",
     "max_sessions": "use limits=Limits(sessions=…)",
     "middleware": "wrap the application that http_app() returns",

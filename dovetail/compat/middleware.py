@@ -3,6 +3,7 @@
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -37,16 +38,7 @@ FIELDS = {
 
 
 class MiddlewareContext(Struct, Generic[T], kw_only=True):
-    """A request on its way to the server.
-
-    Attributes:
-        message: The params of the request. Changes reach the server.
-        method: The method, such as "tools/call".
-        fastmcp_context: The context of the call.
-        source: Always "client".
-        type: Always "request".
-        timestamp: When the request arrived.
-    """
+    """A request on its way to the server, whose `message` may be changed."""
 
     message: T
     method: str | None = None
@@ -56,11 +48,7 @@ class MiddlewareContext(Struct, Generic[T], kw_only=True):
     timestamp: datetime = msgspec.field(default_factory=lambda: datetime.now(UTC))
 
     def copy(self, **changes: Any) -> "MiddlewareContext[T]":
-        """Return a copy with changes.
-
-        Args:
-            **changes: The fields to change.
-        """
+        """Return a copy with changes."""
         return replace(self, **changes)
 
 
@@ -144,7 +132,7 @@ class MiddlewareChain:
         async def innermost(context: MiddlewareContext[Any]) -> None:
             return None
 
-        await self._run("initialize", Initialize(params), None, innermost)
+        await self._run("initialize", SimpleNamespace(params=params), None, innermost)
 
     async def _run(self, method: str, message: Any, context: Any, innermost: Any) -> Any:
         chain = innermost
@@ -170,8 +158,7 @@ class MiddlewareChain:
         if "uri" in fields:
             fields["uri"] = str(fields["uri"])
         call.params = replace(call.params, **fields)
-        if self._server.guard is not None:
-            self._server._check_scopes(call.method, call.params, call.caller)
+        self._server._require_scopes(call)
 
     def _component(self, method: str, definition: Any) -> Any:
         """Return a listed definition as a component, if this server has it."""
@@ -179,12 +166,6 @@ class MiddlewareChain:
         kind = LISTS[method].removeprefix("resource_")
         found = self._server._items(kind).get(key or definition.name)
         return definition if found is None else wrap(found, self._server)
-
-
-class Initialize(Struct):
-    """An `initialize` request."""
-
-    params: InitializeParams
 
 
 def _read(call: Call) -> Any:

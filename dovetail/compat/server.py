@@ -2,7 +2,7 @@
 methods, and the same parameters in the same order."""
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial, partialmethod
 from types import SimpleNamespace
@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast
 
 from msgspec.structs import replace
 
-from ..aio import LruDict
 from ..errors import ConfigError, InvalidParams
-from ..ports import Call, Caller, Network, PendingAdmission
+from ..ports import Call
 from ..protocol.base import ListChangedParams
-from ..protocol.methods import METHODS, Method
 from ..protocol.tools import ToolResult
 from ..protocol.utilities import CompleteResult, Completion
 from ..server.options import CommonToolOptions, ResourceOptions, Transport
@@ -46,6 +44,10 @@ SETTINGS: Options = {
 `dependencies`, `debug` and the event store have no effect."""
 CLIENT_HEADERS = frozenset({"accept", "accept-encoding", "connection", "user-agent"})
 """The headers that every httpx client sends."""
+OWN_OPTIONS: Options = dict.fromkeys((
+    "tools", "auth", "token_verifier", "middleware", "on_duplicate", "include_tags", "exclude_tags",
+))  # fmt: skip
+RENAMED = {"mask_error_details": "mask_errors", "list_page_size": "page_size"}
 SERVER_OPTIONS = frozenset(Server.__init__.__kwdefaults__ or ()) - {"auth", "middleware"}
 """The options of `Server`, which are also accepted."""
 
@@ -89,19 +91,9 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         instructions: How to use the server; clients may pass this text to the model.
         website_url: A page about the server.
         icons: Icons that clients may show for the server.
-        tools: Functions or components to register as tools.
-        auth: A `TokenVerifier`, `AuthSettings`, or a guard from `dovetail.auth`.
-        token_verifier: The `TokenVerifier`, if `auth` is `AuthSettings`.
-        middleware: FastMCP's `Middleware`, or Dovetail's functions, which are the outer ones.
-        mask_error_details: Whether to hide the text of unexpected exceptions from clients.
-        list_page_size: The number of items per page of a list (default: all items on one page).
-        on_duplicate: What to do with a component whose name is in use: "warn" (the default),
-            "replace", "ignore" or "error".
-        strict_input_validation: Only False is supported.
-        include_tags: Components without one of these tags are hidden.
-        exclude_tags: Components with one of these tags are hidden.
-        **more: The options of `dovetail.Server`, and the settings of FastMCP and the official SDK:
-            host, port, log_level, stateless_http, json_response, streamable_http_path, sse_path, ….
+        **more: The options of `dovetail.Server`; the settings of FastMCP and the official SDK, such
+            as host, port and stateless_http; and tools, auth, token_verifier, middleware,
+            mask_error_details, list_page_size, on_duplicate, include_tags and exclude_tags.
 
     Raises:
         ConfigError: An option is unknown. The message says what to use instead.
@@ -111,9 +103,7 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
     default_name = "FastMCP"
     session_manager = SimpleNamespace(run=nullcontext)
     """An object whose `run()` does nothing, because the first request starts everything."""
-    _chain: Any = None
     _base_url: Any = None
-    _duplicates = "warn"
 
     def __init__(
         self,
@@ -121,49 +111,37 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         instructions: str | None = None,
         website_url: str | None = None,
         icons: Any = None,
-        *,
-        tools: Sequence[Any] | None = (),
-        auth: Any = None,
-        token_verifier: Any = None,
-        middleware: Sequence[Any] | None = (),
-        mask_error_details: bool | None = None,
-        list_page_size: int | None = None,
-        on_duplicate: str | None = None,
-        strict_input_validation: bool | None = None,
-        include_tags: Iterable[str] | None = None,
-        exclude_tags: Iterable[str] | None = None,
         **more: Any,
     ) -> None:
         from .dependencies import in_context
 
-        settings = {key: more.pop(key, value) for key, value in SETTINGS.items()}
-        self.settings = SimpleNamespace(**settings)
+        self.settings = SimpleNamespace(**{key: more.pop(key, SETTINGS[key]) for key in SETTINGS})
+        own = {key: more.pop(key, default) for key, default in OWN_OPTIONS.items()}
         options = {key: more.pop(key) for key in SERVER_OPTIONS & more.keys()}
-        options |= {"mask_errors": mask_error_details, "page_size": list_page_size} | options
+        options |= {new: more.pop(old) for old, new in RENAMED.items() if old in more}
+        options |= {"website_url": website_url, "icons": icons, "instructions": instructions}
         options |= {"version": str(options["version"])} if options.get("version") else {}
-        if strict_input_validation:
+        if more.get("strict_input_validation"):
             raise ConfigError(
                 "strict_input_validation=True is not supported: a string that contains a number is "
                 "accepted as a number"
             )
         given = {key: value for key, value in more.items() if value is not False}
         refuse_options(given, type(self).__name__)
-        if auth is not None or token_verifier is not None:
+        if own["auth"] is not None or own["token_verifier"] is not None:
             from .auth import make_guard
 
-            self._base_url = getattr(auth, "base_url", None)
-            auth = make_guard(auth, token_verifier)
-        chained, own = _split_middleware(middleware or ())
-        options |= {"website_url": website_url, "icons": icons, "instructions": instructions}
-        set_options = {key: value for key, value in options.items() if value is not None}
-        super().__init__(name or self.default_name, auth=auth, middleware=own, **set_options)
+            self._base_url = getattr(own["auth"], "base_url", None)
+            own["auth"] = make_guard(own["auth"], own["token_verifier"])
+        chained, options["middleware"] = _split_middleware(own["middleware"] or ())
+        options = {key: value for key, value in options.items() if value is not None}
+        super().__init__(name or self.default_name, auth=own["auth"], **options)
         self.answer = in_context(self, self.answer)
         self.dependencies, self._routes = list(self.settings.dependencies or ()), list[Any]()
-        self._states: LruDict[Caller, dict[Any, Any]] = LruDict(self.limits.sessions)
-        self._start_listing(on_duplicate or self._duplicates, include_tags, exclude_tags)
+        self._start_listing(own["on_duplicate"], own["include_tags"], own["exclude_tags"])
         for one in chained:
             self.add_middleware(one)
-        for function in tools or ():
+        for function in own["tools"] or ():
             self.add_tool(function)
 
     if not TYPE_CHECKING:
@@ -203,14 +181,14 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             server, prefix = prefix, server
         super().mount(server, prefix=namespace or prefix or "")
 
-    async def import_server(self, server: Any, prefix: str | None = None) -> None:
+    async def import_server(self, *args: Any, **options: Any) -> None:
         """Serve another server as a part of this one, like `mount`.
 
         Args:
-            server: The server.
-            prefix: What the names of its tools and prompts begin with.
+            *args: The server and the prefix.
+            **options: The same by name.
         """
-        self.mount(server, prefix)
+        self.mount(*args, **options)
 
     @classmethod
     def as_proxy(cls, target: Any, **options: Any) -> Any:
@@ -223,64 +201,6 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         proxy = cls(**options)
         proxy.mount(target)
         return proxy
-
-    # middleware and sessions
-
-    def add_middleware(self, middleware: Any) -> None:
-        """Wrap every request in one more FastMCP middleware, inside those that exist.
-
-        Args:
-            middleware: The middleware.
-        """
-        if self._chain is None:
-            from .middleware import MiddlewareChain
-
-            self._chain = MiddlewareChain(self)
-            self._decoded_methods |= set(METHODS)
-            self._personal_methods |= set(METHODS)
-        self._chain.items.append(middleware)
-
-    def _dispatch(self, call: Call) -> Awaitable[Any]:
-        if self._chain is None:
-            return super()._dispatch(call)
-        return self._chain(call, super()._dispatch)  # type: ignore[no-any-return]
-
-    def admit(self, method: Method, params: Any, caller: Caller) -> PendingAdmission | None:
-        """Raise an error if this request must be refused. Middleware may refuse a session.
-
-        Args:
-            method: The method.
-            params: Its params.
-            caller: Who requests it.
-        """
-        pending = super().admit(method, params, caller)
-        if self._chain is None or method.name != "initialize":
-            return pending
-        return partial(self._chain.initialize, caller, pending)
-
-    def can_ask(self, call: Call) -> bool:
-        """Return True: a tool without a context parameter can call `get_context()`.
-
-        Args:
-            call: The call.
-        """
-        return True
-
-    def session_ended(self, caller: Caller, network: Network | None, seconds: float) -> None:
-        """Forget the state of a session.
-
-        Args:
-            caller: The caller of the session.
-            network: The network, if known.
-            seconds: How long the session lasted.
-        """
-        super().session_ended(caller, network, seconds)
-        self._states.pop(caller)
-
-    def _session_state(self, caller: Caller) -> dict[Any, Any]:
-        if (found := self._states.get(caller)) is None:
-            found = self._states[caller] = {}
-        return found
 
     # components
 
@@ -367,10 +287,7 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
 
             own["scopes"] = [*own.get("scopes", ()), *scopes_of(auth, owner)]
         if own.pop("run_in_thread", True) is False:
-            raise ConfigError(
-                "run_in_thread=False: write the function as `async def`, which runs on the event "
-                "loop"
-            )
+            raise ConfigError("run_in_thread=False: write the function as `async def`")
         refused = {key: own.pop(key, None) for key in ("serializer", "app", "security")}
         refuse_options(refused, owner)
         return inject(function, own.pop("exclude_args", ()))
@@ -383,10 +300,6 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         definition = replace(tool.definition, output_schema=None)
         return replace(tool, definition=definition, make_result=_make_unstructured_result)
 
-    @overload
-    def completion(self, function: F, /) -> F: ...
-    @overload
-    def completion(self, function: None = None, /) -> Callable[[F], F]: ...
     def completion(self, function: Any = None, /) -> Any:
         """Register the function that completes all arguments of all prompts and templates.
 
@@ -406,67 +319,59 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         self._capability_choices.setdefault("completions", {})
         return function
 
-    def custom_route(
-        self, path: str, methods: list[str], name: str | None = None, include_in_schema: bool = True
-    ) -> Callable[[F], F]:
+    def custom_route(self, path: str, methods: list[str], **options: Any) -> Callable[[F], F]:
         """Answer requests to another path with an async function that receives a Starlette request.
         These requests are not authenticated.
 
         Args:
             path: The path.
             methods: The HTTP methods.
-            name: The name of the Starlette route.
-            include_in_schema: Passed on to Starlette.
+            **options: Other options of Starlette's `Route`.
         """
         from starlette.routing import Route
 
         def decorate(handler: F) -> F:
-            self._routes.append(Route(path, handler, methods=methods, name=name))
+            self._routes.append(Route(path, handler, methods=methods, **options))
             return handler
 
         return decorate
 
-    def _notify_list_changed(self, kind: str) -> None:
+    def notify_list_changed(self, kind: str) -> None:
+        """Notify clients that a list has changed.
+
+        Args:
+            kind: "tools", "resources" or "prompts".
+        """
         self._notify(f"notifications/{kind}/list_changed", ListChangedParams())
 
     # running
 
     def run(
-        self,
-        transport: str | None = None,
-        mount_path: str | None = None,
-        *,
-        show_banner: Any = None,
-        **options: Any,
+        self, transport: str | None = None, mount_path: str | None = None, **options: Any
     ) -> None:
         """Serve until the client disconnects (stdio), or until the process is stopped.
 
         Args:
             transport: "stdio" (the default), "streamable-http" (or "http"), or "sse".
             mount_path: Only "/" is supported.
-            show_banner: If False, the URL is not printed. There is never a banner.
             **options: host, port, path, log_level, stateless_http, json_response, allowed_hosts,
-                allowed_origins, and the options of `dovetail.Server.run`.
+                allowed_origins, show_banner, and the options of `dovetail.Server.run`.
         """
+        quiet = options.pop("show_banner", None) is False
         kind, own = self._run_options(transport, mount_path, options)
-        super().run(kind, **{"quiet": show_banner is False, **own})
+        super().run(kind, **{"quiet": quiet, **own})
 
     async def run_async(
-        self,
-        transport: str | None = None,
-        show_banner: Any = None,
-        mount_path: str | None = None,
-        **options: Any,
+        self, transport: str | None = None, show_banner: Any = None, **options: Any
     ) -> None:
         """Serve in the running event loop.
 
         Args:
             transport: "stdio" (the default), "streamable-http" (or "http"), or "sse".
             show_banner: Has no effect, because there is no banner.
-            mount_path: Only "/" is supported.
             **options: The options of `run`.
         """
-        kind, own = self._run_options(transport, mount_path, options)
+        kind, own = self._run_options(transport, options.pop("mount_path", None), options)
         await super().run_async(kind, **own)
 
     run_stdio_async = run_async
@@ -529,10 +434,7 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
 
     def _http_options(self, kind: str, mount_path: str | None, options: Options) -> Options:
         if mount_path not in (None, "/"):
-            raise ConfigError(
-                "mount_path= is not supported: mount http_app() at that path in your own "
-                "application"
-            )
+            raise ConfigError("mount_path= is not supported: mount http_app() at that path")
         take = partial(self._take, options)
         path = take("path", "sse_path" if kind == "sse" else "streamable_http_path")
         own: Options = {

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from dovetail.auth import ApiKeys
 from dovetail.compat import Context, FastMCP, MCPServer, Middleware, SDKFastMCP, get_context
-from dovetail.errors import ConfigError, NotFound, ToolError
+from dovetail.errors import ConfigError, Forbidden, NotFound, ToolError
+from dovetail.ports import Principal
 from dovetail.testing import pair
 
 kinds = pytest.mark.parametrize("kind", [FastMCP, SDKFastMCP, MCPServer])
@@ -265,3 +267,20 @@ async def test_an_unknown_tool_is_a_result_in_the_sdk() -> None:
     async with pair(library(SDKFastMCP)) as client:
         with pytest.raises(ToolError, match=r"^Unknown tool: nothing$"):
             await client.call_tool("nothing")
+
+
+async def test_a_call_of_the_program_needs_the_scopes_of_the_client_that_it_acts_for() -> None:
+    server = FastMCP("s", auth=ApiKeys({"a-key-of-sixteen": "ada"}))
+
+    @server.tool(scopes=["admin"])
+    def erase() -> str:
+        return "erased"
+
+    @server.tool
+    async def run(name: str) -> Any:
+        return (await server.call_tool(name)).data
+
+    assert (await server.call_tool("erase")).data == "erased"
+    async with pair(server, user=Principal("ada")) as client:
+        with pytest.raises(Forbidden, match="admin"):
+            await client.call_tool("run", {"name": "erase"})
