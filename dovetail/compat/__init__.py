@@ -51,6 +51,11 @@ CLIENTS = frozenset(
     streamable_http_client streamablehttp_client websocket_client""".split()  # noqa: SIM905
 )
 """The names in `client.py`, which is imported on first use. `Client` is FastMCP's."""
+LOW_LEVEL = (
+    "InitializationOptions", "LowLevelServer", "NotificationOptions", "ReadResourceContents",
+    "ServerRequestContext", "SseServerTransport", "StreamableHTTPSessionManager", "stdio_server",
+)  # fmt: skip
+"""The names of the low-level server, which is loaded on first use."""
 
 
 def __getattr__(name: str) -> Any:
@@ -63,4 +68,8 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(types, name)
     except AttributeError:
+        if name in LOW_LEVEL:
+            from . import lowlevel
+
+            return getattr(lowlevel, name)
         raise AttributeError(f"module 'dovetail.compat' has no attribute {name!r}") from None

@@ -25,7 +25,7 @@ from ..errors import (
     UrlRequired,
 )
 from ..protocol.base import Open, Params, Wire, open_hook
-from ..protocol.content import Role as Role
+from ..protocol.content import ResourceContents as ResourceContents, Role as Role
 from ..protocol.methods import METHODS
 from ..protocol.prompts import Message as WireMessage
 from ..protocol.tools import ToolResult as WireToolResult
@@ -77,6 +77,8 @@ def model_copy(self: Any, *, update: dict[str, Any] | None = None, deep: bool = 
     from copy import copy, deepcopy
 
     copied = (deepcopy if deep else copy)(self)
+    if hasattr(self, "__dict__"):  # a component
+        copied.__dict__.update(self.__dict__)
     for name, value in (update or {}).items():
         setattr(copied, name, value)
     return copied
@@ -130,6 +132,9 @@ class Spelling(type):
             raise ValueError(f"{cls.__name__}: {error}") from None
 
     def __instancecheck__(cls, value: object) -> bool:
+        part = PARTS.get(cls.__name__)
+        if part is not None and type(value) is ResourceContents:
+            return getattr(value, part) is not None
         return cls.__subclasscheck__(type(value))
 
     def __subclasscheck__(cls, other: type) -> bool:
@@ -156,6 +161,10 @@ class Spelling(type):
         return {"type": "object", "title": cls.__name__, "properties": names}
 
 
+PARTS = {"TextResourceContents": "text", "BlobResourceContents": "blob"}
+"""The fields that tell resource contents apart, which a client receives as one type."""
+
+
 class StructSpelling(Spelling, type(Struct)):  # type: ignore[misc]
     """The metaclass of the compat types that are structs."""
 
@@ -164,7 +173,7 @@ def _to_fields(kind: Any, fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields by attribute name, with dicts converted to values of the field's type.
     Unknown fields are dropped, as pydantic does."""
     if issubclass(kind, Open):
-        return fields
+        return kind.lift(kind(**fields))  # type: ignore[no-any-return]
     types, own = _field_types(kind), dict[str, Any]()
     for name, value in fields.items():
         if name in types:
