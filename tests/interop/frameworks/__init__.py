@@ -1,8 +1,8 @@
 """Agent frameworks on `dovetail.compat` in place of `mcp`, with our server.
 
 Each framework has an environment of its own (`peers.py`), in which `mcp` is installed, because it
-depends on it. Its program (`NAME_program.py`) must not import it: `dovetail.compat.imports` gives it
-`dovetail.compat` under that name.
+depends on it. Its program (`NAME_program.py`) does not import it: `dovetail.compat.imports` gives
+it `dovetail.compat` under that name.
 """
 
 import json
