@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial, partialmethod
 from importlib import metadata
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, Self
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -23,7 +23,7 @@ from ..errors import ConfigError, ConnectionClosed, ProtocolError, TimedOut
 from ..limits import DEFAULT
 from ..protocol.content import BlobResourceContents, TextResourceContents
 from . import types
-from .instead import missing_attribute, refuse_options
+from .instead import refuse_options
 
 HTTPX_HEADERS = ("accept", "accept-encoding", "connection", "user-agent")
 """The headers that every client of httpx has."""
@@ -67,15 +67,13 @@ class Streams(msgspec.Struct, eq=False):
         return getattr(headers, "session", None)
 
 
-class StdioServerParameters(msgspec.Struct, kw_only=True):
-    """How to start a server. `env` is added to the few variables that every server inherits."""
-
-    command: str
-    args: list[str] = []
-    env: dict[str, str] | None = None
-    cwd: Any = None
-    encoding: str = "utf-8"
-    encoding_error_handler: str = "strict"
+StdioServerParameters = msgspec.defstruct(
+    "StdioServerParameters",
+    [("command", str), ("args", list[str], []), ("env", Any, None), ("cwd", Any, None),
+     ("encoding", str, "utf-8"), ("encoding_error_handler", str, "strict")],
+    kw_only=True,
+)  # fmt: skip
+"""How to start a server. `env` is added to the few variables that every server inherits."""
 
 
 @asynccontextmanager
@@ -102,8 +100,7 @@ def _http_streams(
         headers = {name: found[name] for name in found if name.lower() not in HTTPX_HEADERS}
     if hasattr(auth, "async_auth_flow"):
         auth = BearerToken(partial(_httpx_token, auth))
-    options = {"headers": headers, "auth": auth, "timeout": _seconds(timeout)}
-    return Streams(url, options, _seconds(sse_read_timeout))
+    return Streams(url, {"headers": headers, "auth": auth}, _seconds(sse_read_timeout))
 
 
 async def _httpx_token(auth: Any) -> str:
@@ -164,7 +161,7 @@ class CompatClientSession:
     """A connection to a server, with the methods of the official SDK. `source` is what a transport
     yielded; for the SDK's `Client`, it may also be a transport, a URL or a server."""
 
-    opens: ClassVar = False
+    opens = False
 
     def __init__(
         self, source: Any, write_stream: Any = None, read_timeout_seconds: Any = None,
@@ -186,11 +183,6 @@ class CompatClientSession:
         self._options = {"on_sample": sample, "on_elicit": elicit, "roots": self._on_roots,
                          "on_log": logging_callback, "info": client_info}  # fmt: skip
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            raise missing_attribute("ClientSession", name)
-
     async def _ask(self, callback: Any, request: Any) -> Any:
         is_roots = request.method == "roots/list"
         context = RequestContext(session=self, meta=request.meta, request_id=None)
@@ -204,9 +196,9 @@ class CompatClientSession:
         if hasattr(source, "__aenter__"):
             source = (await self._stack.enter_async_context(source))[0]
         streams = source if isinstance(source, Streams) else Streams(source)
+        options = self._options | streams.options | {"timeout": self._timeout}
+        self._client = streams.client = DovetailClient(streams.target, **options)
         self._timeout = self._timeout or streams.read_timeout or DEFAULT.timeout_max
-        self._client = DovetailClient(streams.target, **self._options, **streams.options)
-        streams.client = self._client
         self._stack.push_async_callback(self._client.close)
         if self.opens:
             async with AsyncExitStack() as stack:
@@ -245,7 +237,8 @@ class CompatClientSession:
 
     async def _report(self, change: Any, subject: str) -> None:
         is_resource = change is types.ResourceUpdatedNotification
-        await self._on_message(change(params={"uri": subject} if is_resource else None))
+        if self._on_message is not None:
+            await self._on_message(change(params={"uri": subject} if is_resource else None))
 
     def get_server_capabilities(self) -> Any:
         """Return the capabilities that the server declared."""
