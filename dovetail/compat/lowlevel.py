@@ -16,9 +16,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ..errors import ConfigError, InternalError, ProtocolError, UrlRequired
+from ..errors import CannotAsk, ConfigError, InternalError, ProtocolError, UrlRequired
 from ..ports import Call
 from ..protocol.base import EmptyResult, Wire
+from ..protocol.client_features import ElicitResult
 from ..protocol.lifecycle import ServerCapabilities
 from ..protocol.methods import METHODS
 from ..protocol.tools import ToolResult
@@ -67,6 +68,35 @@ class MetaAttributes(dict[str, Any]):
     """The `_meta` of a request, whose keys are also attributes."""
 
     __getattr__ = dict.get
+
+
+class LowLevelSession(CompatSession):
+    """The session, with the questions and the progress that low-level handlers send."""
+
+    __slots__ = ()
+
+    async def elicit(self, message: str, requested_schema: Any = None, *_: Any, **more: Any) -> Any:
+        """Ask the user to fill in a form."""
+        schema = requested_schema or more.get("requestedSchema")
+        answer = await self._context.elicit(message, schema)
+        return ElicitResult(action=answer.action, content=answer.data)
+
+    elicit_form = elicit
+
+    async def elicit_url(self, message: str, url: str, elicitation_id: str, *_: Any) -> Any:
+        """Ask the user to visit a page."""
+        answer = await self._context.elicit_url(message, url, elicitation_id)
+        return ElicitResult(action=answer.action)
+
+    async def report_progress(self, *progress: Any, **more: Any) -> None:
+        """Report progress, if the client asked for progress updates."""
+        await self._context.report_progress(*progress, **more)
+
+    async def send_progress_notification(
+        self, progress_token: Any, *progress: Any, related_request_id: Any = None, **more: Any
+    ) -> None:
+        """Report progress, if the client asked for progress updates."""
+        await self._context.report_progress(*progress, **more)
 
 
 class RequestHandlers(dict[Any, Any]):
@@ -126,6 +156,15 @@ class LowLevelServer(Server):
         self.request_handlers[getattr(types, f"{stem}Request")] = handle
         return function
 
+    def add_request_handler(self, method: str, params_type: Any, handler: Any) -> None:
+        """Register a handler of release 2 for a method."""
+        stems = {
+            types.REQUESTS[f"{line.split()[0]}Request"]: name for name, line in HANDLERS.items()
+        }
+        if method not in stems:
+            raise ConfigError(f"{method} is not a method of the protocol: write an Extension")
+        self._register(stems[method], handler, with_context=True)
+
     @property
     def request_context(self) -> Any:
         """The request that is being answered; raise LookupError if there is none."""
@@ -146,7 +185,7 @@ class LowLevelServer(Server):
             params = types.OWN["CallToolParams"](**fields)
         token = _request.set(
             ServerRequestContext(
-                session=CompatSession(context), lifespan_context=context.state,
+                session=LowLevelSession(context), lifespan_context=context.state,
                 meta=None if params.meta is None else MetaAttributes(params.meta),
                 request_id=call.id, request=None, protocol_version=call.revision.name,
                 method=call.name, params=params,
@@ -158,7 +197,7 @@ class LowLevelServer(Server):
             if call.name in IN_CONNECTION:
                 return await answer_in_connection(call)
             return _make_result(call, value)
-        except ProtocolError:
+        except (ProtocolError, CannotAsk):
             raise
         except Exception as error:
             raise InternalError(describe_failure(call.name, error, self._mask_errors)) from None
@@ -178,7 +217,7 @@ class LowLevelServer(Server):
             if schema and (problems := _problems(schema, result.structured_content)):
                 return make_error_result(f"Output validation error: {problems}")
             return result
-        except UrlRequired:
+        except (UrlRequired, CannotAsk):
             raise
         except Exception as error:
             return make_error_result(describe_failure(name, error, self._mask_errors))
@@ -214,6 +253,12 @@ class LowLevelServer(Server):
         about = {"server_name": self.name, "server_version": self.info.version}
         capabilities = self.get_capabilities(*options, **more)
         return InitializationOptions(capabilities=capabilities, **about)
+
+    def streamable_http_app(
+        self, streamable_http_path: str = "/mcp", host: Any = None, **options: Any
+    ) -> Any:
+        """Return an ASGI application that serves this server."""
+        return self.asgi(streamable_http_path, **_http_options(options))
 
     async def run(  # type: ignore[override]
         self, read: Any, write: Any, initialization_options: Any = None, *_: Any, **ignored: Any
@@ -308,11 +353,7 @@ class StreamableHTTPSessionManager:
     """Streamable HTTP, to be mounted in your own application."""
 
     def __init__(self, app: Server, event_store: Any = None, **options: Any) -> None:
-        own = _allowed(options.pop("security_settings", None))
-        own["json_only"] = options.pop("json_response", False)
-        own["sessions"] = not options.pop("stateless", False)
-        refuse_options({"event_store": event_store, **options}, "StreamableHTTPSessionManager")
-        self._app = app.asgi(**own)
+        self._app = app.asgi(**_http_options({"event_store": event_store, **options}))
 
     def run(self) -> AbstractAsyncContextManager[None]:
         """Serve until the block ends."""
@@ -321,6 +362,14 @@ class StreamableHTTPSessionManager:
     async def handle_request(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer a request."""
         await self._app({**scope, "path": "", "root_path": ""}, receive, send)
+
+
+def _http_options(options: dict[str, Any]) -> dict[str, Any]:
+    settings = options.pop("security_settings", None) or options.pop("transport_security", None)
+    stateless = options.pop("stateless", False) or options.pop("stateless_http", False)
+    own = {"json_only": options.pop("json_response", False), "sessions": not stateless}
+    refuse_options({key: value for key, value in options.items() if value}, "The HTTP transport")
+    return own | _allowed(settings)
 
 
 def _allowed(settings: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ..protocol.methods import METHODS
 from ..protocol.prompts import Message as WireMessage
 from ..protocol.tools import ToolResult as WireToolResult
 from ..protocol.utilities import SEVERITY
-from ..revisions import HANDSHAKE, HEADERLESS
+from ..revisions import HANDSHAKE, HEADERLESS, STATELESS
 from ..server.context import Accepted, Cancelled, Declined
 from ..server.media import Audio, File, Image, Media
 from ..server.tools import make_any_result
@@ -219,7 +219,18 @@ BLOCKS = ("TextContent", "ImageContent", "AudioContent", "ResourceLink", "Embedd
 TOOL_BLOCKS = ("ToolUseContent", "ToolResultContent")
 UNIONS = {"Content": BLOCKS, "ContentBlock": BLOCKS, "SamplingContent": BLOCKS[:3],
           "SamplingMessageContentBlock": BLOCKS[:3] + TOOL_BLOCKS}  # fmt: skip
+UNIONS["JSONRPCMessage"] = (
+    "JSONRPCRequest",
+    "JSONRPCNotification",
+    "JSONRPCResponse",
+    "JSONRPCError",
+)
 OWN: dict[str, Any] = {
+    f"JSONRPC{name}": defstruct(f"JSONRPC{name}", [(each, Any, None) for each in fields.split()],
+        bases=(Wire,)) for name, fields in {"Request": "jsonrpc id method params", "Error":
+        "jsonrpc id error", "Response": "jsonrpc id result", "Notification": "jsonrpc method params"
+    }.items()
+} | {
     "ErrorData": defstruct("ErrorData", [("code", int), ("message", str), ("data", Any, None)],
         bases=(Wire,)),
     "CallToolParams": defstruct("CallToolRequestParams", [("name", str),
@@ -241,7 +252,7 @@ def __getattr__(name: str) -> Any:
         _add_spellings(kind)
     elif name not in UNIONS and not name.startswith("_"):
         kind = OWN.get(stem) or getattr(protocol, stem, None)
-    if kind is None and name not in UNIONS:
+    if not isinstance(kind, type) and name not in UNIONS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = (
         reduce(or_, map(__getattr__, UNIONS[name])) if kind is None else spelled(name, kind)
@@ -253,9 +264,14 @@ LoggingLevel = Literal[tuple(SEVERITY)]  # type: ignore[valid-type]
 ProgressToken = RequestId = int | str
 Cursor, ElicitRequestedSchema = str, dict[str, Any]
 LATEST_PROTOCOL_VERSION, DEFAULT_NEGOTIATED_VERSION = HANDSHAKE[-1].name, HEADERLESS.name
+LATEST_MODERN_VERSION = STATELESS[-1].name
+MODERN_PROTOCOL_VERSIONS = tuple(revision.name for revision in STATELESS)
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601
 INVALID_PARAMS, INTERNAL_ERROR, URL_ELICITATION_REQUIRED = -32602, -32603, -32042
 CONNECTION_CLOSED, REQUEST_TIMEOUT = -32000, -32001
+HEADER_MISMATCH, MISSING_REQUIRED_CLIENT_CAPABILITY = -32020, -32021
+ElicitationResult = Accepted | Declined | Cancelled
+CallNext = HandlerResult = Any
 AcceptedElicitation, DeclinedElicitation, CancelledElicitation = Accepted, Declined, Cancelled
 
 McpError = MCPError = errors.ProtocolError  # so that `except McpError` catches every answer
