@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
+from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +25,7 @@ from ..protocol.lifecycle import ServerCapabilities
 from ..protocol.methods import METHODS
 from ..protocol.tools import ToolResult
 from ..protocol.utilities import CompleteResult, Completion
+from ..schema.validation import compile as compile_schema
 from ..server.capabilities import DEFAULTS
 from ..server.resources import make_contents
 from ..server.server import Server
@@ -51,6 +53,7 @@ LISTS = {"tools/list": "tools", "resources/list": "resources", "prompts/list": "
 }  # fmt: skip
 ABOUT = ("version", "instructions", "website_url", "icons", "lifespan", "title", "description")
 """The arguments of the constructor in the order of release 1, and those that release 2 adds."""
+LIST_TOOLS = types.ListToolsRequest
 _request: ContextVar[Any] = ContextVar("request")
 ReadResourceContents = types.ReadPart
 
@@ -149,7 +152,7 @@ class LowLevelServer(Server):
             given = [_url(request.params, field) for field in fields]
             if name == "call_tool":
                 return await self._call_listed_tool(function, validate_input, *given)
-            if not given and _accepts_argument(function):
+            if not given and signature(function).parameters:
                 given = [request]
             return await function(*given)
 
@@ -165,17 +168,8 @@ class LowLevelServer(Server):
             raise ConfigError(f"{method} is not a method of the protocol: write an Extension")
         self._register(stems[method], handler, with_context=True)
 
-    @property
-    def request_context(self) -> Any:
-        """The request that is being answered; raise LookupError if there is none."""
-        return _request.get()
-
-    def can_ask(self, call: Call) -> bool:
-        """Return True: any handler can ask the client."""
-        return True
-
-    def _can_change(self, uri: str, principal: Any) -> bool:
-        return True
+    request_context = property(lambda self: _request.get())
+    can_ask = _can_change = lambda self, *_: True  # type: ignore[assignment]
 
     async def _answer(self, request_type: Any, call: Call) -> Any:
         context, params = CompatContext(call, self), call.params
@@ -205,27 +199,24 @@ class LowLevelServer(Server):
             _request.reset(token)
 
     async def _call_listed_tool(
-        self, function: Any, validate: bool, name: str, given: Any
+        self, function: Any, validate: bool, name: str, arguments: Any
     ) -> ToolResult:
-        arguments = given or {}
         try:
             tool = await self._find_listed(name) if validate else None
-            if tool and (problems := _problems(tool.input_schema, arguments)):
-                return make_error_result(f"Input validation error: {problems}")
-            result = _make_tool_result(await function(name, arguments))
-            schema = tool and not result.is_error and tool.output_schema
-            if schema and (problems := _problems(schema, result.structured_content)):
-                return make_error_result(f"Output validation error: {problems}")
-            return result
+            if tool and (problem := _problem("Input", tool.input_schema, arguments or {})):
+                return problem
+            result = _make_tool_result(await function(name, arguments or {}))
+            if not tool or result.is_error or tool.output_schema is None:
+                return result
+            return _problem("Output", tool.output_schema, result.structured_content) or result
         except (UrlRequired, CannotAsk):
             raise
         except Exception as error:
             return make_error_result(describe_failure(name, error, self._mask_errors))
 
     async def _find_listed(self, name: str) -> Any:
-        handler = self.request_handlers.get(types.ListToolsRequest)
-        if name not in self._listed and handler is not None:
-            found = await handler(types.ListToolsRequest())
+        if name not in self._listed and (handler := self.request_handlers.get(LIST_TOOLS)):
+            found = await handler(LIST_TOOLS())
             self._listed = {tool.name: tool for tool in getattr(found, "tools", found)}
         return self._listed.get(name)
 
@@ -279,16 +270,9 @@ def _url(params: Any, field: str) -> Any:
     return pydantic.AnyUrl(value) if pydantic and field == "uri" else value
 
 
-def _accepts_argument(function: Any) -> bool:
-    from inspect import signature
-
-    return bool(signature(function).parameters)
-
-
-def _problems(schema: Any, value: Any) -> str:
-    from ..schema.validation import compile
-
-    return "; ".join(compile(schema).problems(value))
+def _problem(what: str, schema: Any, value: Any) -> ToolResult | None:
+    problems = "; ".join(compile_schema(schema).problems(value))
+    return make_error_result(f"{what} validation error: {problems}") if problems else None
 
 
 def _make_result(call: Call, value: Any) -> Any:
@@ -326,7 +310,8 @@ class SseServerTransport:
     """HTTP+SSE (2024-11-05), to be mounted in your own application."""
 
     def __init__(self, endpoint: str, security_settings: Any = None) -> None:
-        self._endpoint, self._options = endpoint, _allowed(security_settings)
+        self._endpoint = endpoint
+        self._options = _http_options({"security_settings": security_settings})
         self._app: Any = None
 
     @asynccontextmanager
@@ -367,14 +352,10 @@ class StreamableHTTPSessionManager:
 def _http_options(options: dict[str, Any]) -> dict[str, Any]:
     settings = options.pop("security_settings", None) or options.pop("transport_security", None)
     stateless = options.pop("stateless", False) or options.pop("stateless_http", False)
-    own = {"json_only": options.pop("json_response", False), "sessions": not stateless}
+    own: dict[str, Any] = {"json_only": options.pop("json_response", False)}
     refuse_options({key: value for key, value in options.items() if value}, "The HTTP transport")
-    return own | _allowed(settings)
-
-
-def _allowed(settings: Any) -> dict[str, Any]:
-    if settings is None:
-        return {}
-    checked = settings.enable_dns_rebinding_protection
-    allowed = {"hosts": settings.allowed_hosts, "origins": settings.allowed_origins}
-    return allowed if checked else {key: ["*"] for key in allowed}
+    if settings is not None:
+        checked = settings.enable_dns_rebinding_protection
+        own["hosts"] = settings.allowed_hosts if checked else ["*"]
+        own["origins"] = settings.allowed_origins if checked else ["*"]
+    return {**own, "sessions": not stateless}

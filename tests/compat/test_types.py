@@ -299,6 +299,13 @@ def test_media_have_the_methods_of_the_peers(tmp_path: Any) -> None:
     assert (named.uri, named.mimeType) == ("file:///report.pdf", "application/pdf")
 
 
+def test_the_constructors_of_fastmcp_accept_any_content() -> None:
+    assert ToolResult(content="said").content[0].text == "said"
+    assert ToolResult(content={"a": 1}, structured_content={"a": 1}).content[0].text == '{"a":1}'
+    assert compat.Message(content="said", role="assistant").content.text == "said"
+    assert isinstance(ToolResult("a"), CallToolResult)
+
+
 def test_a_result_can_be_an_error() -> None:
     assert ToolResult("why", is_error=True).isError is True
     assert GetPromptResult(description="d", messages=[]).description == "d"
