@@ -148,7 +148,7 @@ class Listing(Server):
     def _require_scopes(self, call: Call) -> None:
         """Raise Forbidden if a call that the program made or changed needs more scopes."""
         find = self._find_by_method.get(call.name)
-        key: str = getattr(call.params, "uri", None) or getattr(call.params, "name", "")
+        key: Any = getattr(call.params, "uri", None) or getattr(call.params, "name", "")
         if find is not None and (component := find(key)) is not None:
             require_scopes(component, call.principal, key)
 
