@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import ToolError
 from ..lazy import lazy
-from . import types
+from . import components, types
 from .components import (
     BinaryResource,
     CompatPrompt as Prompt,
@@ -21,9 +21,6 @@ from .components import (
     CompatTemplate as ResourceTemplate,
     CompatTool as Tool,
     FileResource,
-    FunctionPrompt,
-    FunctionResource,
-    FunctionTool,
     TextResource,
 )
 from .context import CompatContext as Context, CompatSession as ServerSession
@@ -36,16 +33,13 @@ __all__ = [
     "BinaryResource", "BlobResourceContents", "CallToolResult", "CancelledElicitation",
     "Completion", "CompletionArgument", "CompletionContext", "Context", "CurrentContext",
     "DeclinedElicitation", "EmbeddedResource", "ErrorData", "FastMCP", "FastMCPError", "File",
-    "FileResource", "FunctionPrompt", "FunctionResource", "FunctionTool", "Icon", "Image",
-    "ImageContent", "MCPError", "MCPServer", "McpError", "Message", "ModelPreferences",
-    "NotFoundError", "Prompt", "PromptError", "PromptMessage", "PromptReference", "Resource",
-    "ResourceError", "ResourceLink", "ResourceTemplate", "ResourceTemplateReference",
-    "SDKFastMCP", "SamplingMessage", "ServerSession", "TextContent", "TextResource",
-    "TextResourceContents", "Tool", "ToolAnnotations", "ToolError", "ToolResult", "UserMessage",
-    "ValidationError",
+    "FileResource", "Icon", "Image", "ImageContent", "MCPError", "MCPServer", "McpError",
+    "Message", "ModelPreferences", "NotFoundError", "Prompt", "PromptError", "PromptMessage",
+    "PromptReference", "Resource", "ResourceError", "ResourceLink", "ResourceTemplate",
+    "ResourceTemplateReference", "SDKFastMCP", "SamplingMessage", "ServerSession", "TextContent",
+    "TextResource", "TextResourceContents", "Tool", "ToolAnnotations", "ToolError",
+    "ToolResult", "UserMessage", "ValidationError",
 ]  # fmt: skip
-
-
 _LAZY = {
     "auth": "AccessToken AuthSettings BearerAuthProvider JWTVerifier RemoteAuthProvider "
     "StaticTokenVerifier TokenVerifier TransportSecuritySettings require_scopes",
@@ -53,7 +47,8 @@ _LAZY = {
     "CurrentRequest Depends configure_logging get_access_token get_context "
     "get_http_headers get_http_request get_logger get_server",
     "lowlevel": "InitializationOptions LowLevelServer NotificationOptions ReadResourceContents "
-    "ServerRequestContext SseServerTransport StreamableHTTPSessionManager stdio_server",
+    "RequestContext ServerRequestContext SseServerTransport StreamableHTTPSessionManager "
+    "stdio_server",
     "middleware": "CallNext DetailedTimingMiddleware ErrorHandlingMiddleware LoggingMiddleware "
     "Middleware MiddlewareContext StructuredLoggingMiddleware TimingMiddleware",
 }
@@ -65,6 +60,8 @@ _load_lazily, _ = lazy(globals(), _LAZY)
 def __getattr__(name: str) -> Any:
     if name in ELSEWHERE:
         raise ImportError(f"{name} is not in dovetail.compat: {ELSEWHERE[name]}")
+    if name.startswith("Function"):
+        return getattr(components, name)
     if any(name in names.split() for names in _LAZY.values()):
         return _load_lazily(name)
     try:

@@ -52,13 +52,20 @@ NAMES = """
     Resource ResourceLink ResourceTemplate ResourceTemplateReference ResourceUpdatedNotification
     ResourcesCapability Role Root SamplingMessage ServerCapabilities ServerResult SetLevelRequest
     SubscribeRequest TextContent TextResourceContents Tool ToolAnnotations ToolChoice
-    ToolResultContent ToolUseContent ToolsCapability
+    ToolResultContent ToolUseContent ToolsCapability JSONRPCMessage JSONRPCRequest
+    ElicitationResult LATEST_MODERN_VERSION
 """
 
 
 @pytest.mark.parametrize("name", NAMES.split())
 def test_the_names_that_servers_import_are_there(name: str) -> None:
     assert getattr(compat, name) is getattr(compat, name)
+
+
+@pytest.mark.parametrize("name", ["base", "TYPE_CHECKING", "Nonsense", "NonsenseRequest"])
+def test_other_names_are_not_there(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}'"):
+        getattr(compat, name)
 
 
 def test_types_need_no_pydantic() -> None:
