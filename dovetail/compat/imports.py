@@ -34,10 +34,15 @@ MODULES = frozenset(
 )
 """The parts of the names of their modules."""
 PLACES = {
-    **dict.fromkeys(("mcp", "mcp.client", "mcp.client.client"), "dovetail.compat.client"),
-    **dict.fromkeys(("mcp.types", "mcp_types"), "dovetail.compat.types"),
+    "mcp": ("client", "types"),
+    "mcp.client": ("client",),
+    "mcp.client.client": ("client",),
+    "mcp.types": ("types",),
+    "mcp_types": ("types",),
 }
 """The modules of `dovetail.compat` in which a module looks for names first."""
+SDK_NAMES = {"FastMCP": "SDKFastMCP", "Server": "LowLevelServer"}
+"""The names that mean something else in the official SDK than in FastMCP."""
 READ_AS_DICT = ("mcp", "mcp_types", "mcp.client.streamable_http", "mcp.shared.exceptions")
 """The modules in which frameworks look for names with `vars`, so the names must be there."""
 
@@ -48,9 +53,9 @@ class _CompatModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name not in ("__all__", "__version__"):
             raise AttributeError(name)
-        found = _find(self.__name__, name)
-        if found is None and name in MODULES:
+        if name in MODULES and (self.__name__, name) != ("fastmcp", "settings"):
             return import_module(f"{self.__name__}.{name}")
+        found = _find(self.__name__, name)
         if found is None:
             raise AttributeError(_explain(self.__name__, name))
         setattr(self, name, found)
@@ -76,9 +81,8 @@ class _Finder:
     @staticmethod
     def exec_module(module: ModuleType) -> None:
         if module.__name__ in READ_AS_DICT:  # elsewhere, names are looked up when they are used
-            place = import_module(PLACES.get(module.__name__, "dovetail.compat"))
-            clients = import_module("dovetail.compat").CLIENTS
-            for name in {*getattr(place, "__all__", vars(place)), *clients} - MODULES:
+            compat = import_module("dovetail.compat")
+            for name in {*compat.__all__, *compat.CLIENTS}:
                 getattr(module, name, None)
 
 
@@ -95,13 +99,14 @@ def _find(module: str, name: str) -> Any:
         return _version(module.partition(".")[0])
     if (module, name) == ("fastmcp", "settings"):
         return SimpleNamespace(**SETTINGS)
-    for place in filter(None, (PLACES.get(module), "dovetail.compat")):
+    if module.startswith("mcp."):
+        name = SDK_NAMES.get(name, name)
+    for place in (*PLACES.get(module, ()), ""):
         try:
-            found = getattr(import_module(place), name)
+            found = getattr(import_module(f"dovetail.compat.{place}".rstrip(".")), name)
         except (AttributeError, ImportError):
             continue
-        if not isinstance(found, ModuleType):
-            return found
+        return found
     return None
 
 

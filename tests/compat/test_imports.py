@@ -20,20 +20,25 @@ def run(source: str, path: Path | None = None) -> str:
 
 
 @pytest.mark.parametrize(
-    ("statement", "expression"),
+    ("statement", "expression", "expected"),
     [
-        ("from mcp.server.fastmcp import FastMCP", "FastMCP"),
-        ("from fastmcp import FastMCP", "FastMCP"),
-        ("import fastmcp", "fastmcp.FastMCP"),
-        ("from mcp.server.mcpserver import MCPServer as FastMCP", "FastMCP.__base__"),
-        ("import mcp.server.fastmcp.server", "mcp.server.fastmcp.server.FastMCP"),
-        ("import mcp", "mcp.server.fastmcp.FastMCP"),
-        ("from mcp.server import fastmcp as other", "other.FastMCP"),
-        ("from mcp.server.fastmcp import *", "FastMCP"),
+        ("from mcp.server.fastmcp import FastMCP", "FastMCP", "SDKFastMCP"),
+        ("from fastmcp import FastMCP", "FastMCP", "FastMCP"),
+        ("import fastmcp", "fastmcp.FastMCP", "FastMCP"),
+        ("from mcp.server.mcpserver import MCPServer", "MCPServer", "MCPServer"),
+        ("import mcp.server.fastmcp.server", "mcp.server.fastmcp.server.FastMCP", "SDKFastMCP"),
+        ("import mcp", "mcp.server.fastmcp.FastMCP", "SDKFastMCP"),
+        ("from mcp.server import fastmcp as other", "other.FastMCP", "SDKFastMCP"),
+        ("from mcp.server.fastmcp import *", "FastMCP", "SDKFastMCP"),
+        ("from mcp import types", "types.Tool", "types.Tool"),
+        ("from mcp import Tool", "Tool", "types.Tool"),
+        ("from fastmcp.tools import Tool", "Tool", "Tool"),
     ],
 )
-def test_a_name_is_found_however_it_is_imported(statement: str, expression: str) -> None:
-    print_it = f"import dovetail.compat\nprint({expression} is dovetail.compat.FastMCP)"
+def test_a_name_is_found_however_it_is_imported(
+    statement: str, expression: str, expected: str
+) -> None:
+    print_it = f"import dovetail.compat\nprint({expression} is dovetail.compat.{expected})"
     assert run(f"{statement}\n{print_it}") == "True"
 
 

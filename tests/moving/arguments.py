@@ -57,10 +57,9 @@ def _make(schema: Any, root: dict[str, Any], depth: int) -> Any:
 
 def _make_scalar(schema: dict[str, Any], kind: Any) -> Any:
     if kind in ("integer", "number"):
-        low = schema.get("minimum", schema.get("exclusiveMinimum", 2) + 1)
-        return (
-            min(low, schema.get("maximum", low)) if low != 3 else min(3, schema.get("maximum", 3))
-        )
+        sample = SAMPLES[kind]
+        low = schema.get("minimum", schema.get("exclusiveMinimum", sample - 1) + 1)
+        return min(max(sample, low), schema.get("maximum", 10**9))
     if kind == "string":
         text = FORMATS.get(schema.get("format", ""), SAMPLES["string"])
         text = text.ljust(schema.get("minLength", 0), "x")

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,7 +26,27 @@ LISTS = {
     "prompts": "prompts/list",
 }
 METHOD_NOT_FOUND = -32601
+CAPABILITIES = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
+ANSWERS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "elicitation/create": lambda params: {
+        "action": "accept",
+        **_make_content(params.get("requestedSchema")),
+    },
+    "sampling/createMessage": lambda params: {
+        "role": "assistant",
+        "content": {"type": "text", "text": "a sample"},
+        "model": "example",
+        "stopReason": "endTurn",
+    },
+    "roots/list": lambda params: {"roots": [{"uri": "file:///example", "name": "example"}]},
+    "ping": lambda params: {},
+}
+"""The answers to requests of the server, always the same."""
 STDERR_TAIL = 4000
+
+
+def _make_content(schema: Any) -> dict[str, Any]:
+    return {} if schema is None else {"content": make_arguments(schema)}
 
 
 class ServerFailed(Exception):
@@ -91,7 +111,7 @@ class StdioServer:
         while True:
             message = self._receive(until)
             if "method" in message:
-                self._refuse(message)
+                self._answer(message)
             elif message.get("id") == self._last_id:
                 return message
 
@@ -99,11 +119,15 @@ class StdioServer:
         """Send a notification."""
         self._send({"method": method})
 
-    def _refuse(self, message: dict[str, Any]) -> None:
-        """Answer a request of the server, such as a question to the user, with an error."""
+    def _answer(self, message: dict[str, Any]) -> None:
+        """Answer a request of the server, such as a question to the user."""
         if "id" in message:
+            make = ANSWERS.get(message["method"])
             error = {"code": METHOD_NOT_FOUND, "message": "Not supported"}
-            self._send({"id": message["id"], "error": error})
+            answer = (
+                {"error": error} if make is None else {"result": make(message.get("params") or {})}
+            )
+            self._send({"id": message["id"], **answer})
 
     def _send(self, message: dict[str, Any]) -> None:
         assert self._process.stdin is not None
@@ -165,7 +189,7 @@ def describe(
 def _initialize(server: StdioServer) -> dict[str, Any]:
     params = {
         "protocolVersion": PROTOCOL_VERSION,
-        "capabilities": {},
+        "capabilities": CAPABILITIES,
         "clientInfo": {"name": "moving", "version": "1"},
     }
     response = server.request("initialize", params)
