@@ -303,7 +303,7 @@ def _new_name(module: str, name: str) -> str:
 
 
 def _spell(module: str, alias: ast.alias) -> str:
-    """Return a name as it stands in an import."""
+    """Return a name as an import spells it."""
     name = _new_name(module, alias.name)
     bound = alias.asname or alias.name
     return f"{name} as {bound}" if alias.asname or bound != name else name
