@@ -43,8 +43,21 @@ PLACES = {
 """The modules of `dovetail.compat` in which a module looks for names first."""
 SDK_NAMES = {"FastMCP": "SDKFastMCP", "Server": "LowLevelServer"}
 """The names that mean something else in the official SDK than in FastMCP."""
+ANNOTATIONS = frozenset(
+    """
+    AuthProvider EventCallback EventId EventMessage EventStore HandlerResult JSONRPCMessage
+    RequestResponder ServerMessageMetadata ServerMiddleware StreamId
+    """.split()  # noqa: SIM905
+)
+"""The names that servers use only in annotations, or for options that Dovetail does not have."""
 READ_AS_DICT = ("mcp", "mcp_types", "mcp.client.streamable_http", "mcp.shared.exceptions")
 """The modules in which frameworks look for names with `vars`, so the names must be there."""
+
+
+class _Annotation:
+    """What a name in `ANNOTATIONS` means."""
+
+    __class_getitem__ = classmethod(lambda cls, item: cls)
 
 
 class _CompatModule(ModuleType):
@@ -107,7 +120,7 @@ def _find(module: str, name: str) -> Any:
         except (AttributeError, ImportError):
             continue
         return found
-    return None
+    return _Annotation if name in ANNOTATIONS else None
 
 
 def _version(library: str) -> str:

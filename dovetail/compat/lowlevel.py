@@ -85,7 +85,7 @@ class LowLevelServer(Server):
     """The low-level server of the official SDK."""
 
     context_type, _options = CompatContext, None
-    _notify_list_changed = FastMCP._notify_list_changed
+    notify_list_changed = FastMCP.notify_list_changed
     __class_getitem__ = classmethod(lambda cls, item: cls)
 
     def __init__(self, name: str, *about: Any, **more: Any) -> None:

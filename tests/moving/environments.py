@@ -107,6 +107,7 @@ def isolation() -> tuple[str, ...]:
 def start(
     command: Sequence[str | Path],
     environment: dict[str, str],
+    home: str,
     *,
     path: Sequence[Path] = (),
     calls: bool = False,
@@ -117,6 +118,7 @@ def start(
     Args:
         command: The interpreter and its arguments.
         environment: Variables for the server.
+        home: The name of the folder, which is also the home of the user.
         path: Folders for PYTHONPATH.
         calls: Whether to call tools too.
         timeout: The seconds to wait for each answer.
@@ -124,7 +126,7 @@ def start(
     Raises:
         ServerFailed: It ended or did not answer.
     """
-    folder = FOLDER / "home"
+    folder = FOLDER / "homes" / home
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     variables = {

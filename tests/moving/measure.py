@@ -52,11 +52,11 @@ def measure_server(server: PublishedServer) -> Outcome:
     script = python.parent / server.script
 
     def on_peer() -> dict[str, Any]:
-        return start([script, *server.arguments], server.environment)
+        return start([script, *server.arguments], server.environment, server.name)
 
     def on_dovetail() -> dict[str, Any]:
         words = ("-m", "dovetail", "run", "--compat", server.script, "--", *server.arguments)
-        return start([python, *words], server.environment, path=[package_path()])
+        return start([python, *words], server.environment, server.name, path=[package_path()])
 
     outcome = _compare(server.requirement, on_peer, on_dovetail, names_only=True)
     return outcome._replace(name=server.requirement, note=note)
@@ -76,14 +76,16 @@ def measure_library(library: Library, selection: str = "") -> Iterator[Outcome]:
 
 
 def _measure_example(example: Example, python: Path) -> Outcome:
-    path, words = example.search_path, (LAUNCH, example.path)
+    path, home, words = example.search_path, example.library.key, (LAUNCH, example.path)
     compat = ("-m", "dovetail", "run", "--compat", LAUNCH, "--", example.path)
 
     def on_peer() -> dict[str, Any]:
-        return start([python, *words], {}, path=path, calls=True, timeout=15)
+        return start([python, *words], {}, home, path=path, calls=True, timeout=15)
 
     def on_dovetail() -> dict[str, Any]:
-        return start([python, *compat], {}, path=[package_path(), *path], calls=True, timeout=15)
+        return start(
+            [python, *compat], {}, home, path=[package_path(), *path], calls=True, timeout=15
+        )
 
     key = f"{example.library.requirement}/{example.name}"
     return _compare(key, on_peer, on_dovetail)._replace(name=example.name)
