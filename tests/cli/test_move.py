@@ -142,7 +142,7 @@ CREATED = "from fastmcp import FastMCP as F\nm = F('x')\n"
         ("import fastmcp\nfastmcp.FastMCP('x', app=1)", 2, "FastMCP(app=)", "ui="),
         (f"{CREATED}@m.tool(app=f)\ndef f(): ...", 3, "tool(app=)", "ui="),
         (f"{CREATED}m.run('http', uvicorn_config=1)", 3, "run(uvicorn_config=)", "uvicorn.run"),
-        (f"{CREATED}m.as_proxy(1)", 3, "m.as_proxy", "Gateway"),
+        (f"{CREATED}m.add_transform(1)", 3, "m.add_transform", "the names you want"),
         ("import mcp\nmcp = 1", 1, "mcp", "also a variable"),
     ],
 )
@@ -156,7 +156,7 @@ def test_what_is_refused_is_found_where_it_is_used(
 
 def test_what_is_supported_is_not_listed() -> None:
     program = f"{CREATED}F('x', app=None, version='1')\nm.run(host='::1')\n"
-    assert rewrite(f"{program}client.as_proxy(1)\nf(app=1)")[1] == []
+    assert rewrite(f"{program}client.add_transform(1)\nf(app=1)")[1] == []
 
 
 def test_a_moved_server_runs_and_is_not_changed_again(tmp_path: Path) -> None:
