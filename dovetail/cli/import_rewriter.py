@@ -14,13 +14,13 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from ..compat.imports import MODULES, PLACES, VERSIONS
+from ..compat.imports import MODULES, PLACES, SDK_NAMES, VERSIONS
 from ..compat.instead import ELSEWHERE, INSTEAD, REFUSED
 from ..errors import ConfigError
 
-COMPAT = "dovetail.compat"
+COMPAT, TYPES = "dovetail.compat", "dovetail.compat.types"
 SEE = "see docs/guides/moving.md for what Dovetail has"
-SERVERS = ("FastMCP", "MCPServer")
+SERVERS = ("FastMCP", "MCPServer", "SDKFastMCP")
 AS_MODULE = "module"
 LINE_END = re.compile(r"\r\n|\r|\n")
 FROM = re.compile(r"from(?:\s|\\(?=[\r\n]))+")
@@ -117,7 +117,7 @@ class Program:
             return
         prefix = self.text[self.line_starts[node.lineno - 1] : start]
         separator = "; " if prefix.strip() else self.newline + prefix
-        before = _statements({alias: found[alias] or module for alias in apart})
+        before = _statements(module, {alias: found[alias] or module for alias in apart})
         if moved is None:
             self.edits.append(TextEdit(start, end, separator.join(before)))
             return
@@ -129,7 +129,7 @@ class Program:
         self.edits.append(TextEdit(begin.end(), begin.end() + len(module), moved))
         if before:
             self.edits.append(TextEdit(start, start, separator.join([*before, ""])))
-            self.edits += self.without(node, apart)
+        self.edits += self.edit_names(node, apart)
 
     def find_name(self, module: str, alias: ast.alias) -> str | None:
         """Return the module of Dovetail to import a name from, and remember what it is."""
@@ -143,14 +143,18 @@ class Program:
             self.names[name] = alias.name
         return place
 
-    def without(self, node: ast.ImportFrom, apart: list[ast.alias]) -> Iterator[TextEdit]:
-        """Remove names from an import. In a list with one name per line, only those lines go."""
+    def edit_names(self, node: ast.ImportFrom, apart: list[ast.alias]) -> Iterator[TextEdit]:
+        """Spell the names of an import, and remove those that are imported apart. In a list with
+        one name per line, only those lines go."""
         (start, _), (_, end) = self.span(node.names[0]), self.span(node.names[-1])
-        if node.lineno == node.end_lineno or end == self.span(node)[1]:
-            kept = [alias for alias in node.names if alias not in apart]
-            texts = [self.text[slice(*self.span(alias))] for alias in kept]
-            yield TextEdit(start, end, ", ".join(texts))
+        kept = [alias for alias in node.names if alias not in apart]
+        if apart and (node.lineno == node.end_lineno or end == self.span(node)[1]):
+            names = [_spell(node.module or "", alias) for alias in kept]
+            yield TextEdit(start, end, ", ".join(names))
             return
+        for alias in kept:
+            if _new_name(node.module or "", alias.name) != alias.name:
+                yield TextEdit(*self.span(alias), _spell(node.module or "", alias))
         for alias in apart:
             start, end = self.span(alias)
             comma = COMMA.match(self.text, end)
@@ -167,7 +171,7 @@ class Program:
             if alias.asname is not None and _is_ours(alias.name):
                 self.modules[alias.asname] = (alias.name, alias.name)
             elif alias.asname is not None and root in VERSIONS:
-                place = PLACES.get(alias.name, COMPAT)
+                place = _place(alias.name)
                 self.modules[alias.asname] = (alias.name, place)
                 self.edits.append(TextEdit(start, start + len(alias.name), place))
             elif root in VERSIONS and root in self.variables:
@@ -192,14 +196,15 @@ class Program:
         if depth == len(parts):  # only a module
             depth -= 1
         written, name = ".".join([root, *parts[:depth]]), parts[depth]
-        found = _find_all(".".join([module, *parts[:depth]]), name)
-        places = [place for place in found if f"{place}.".startswith(f"{own}.")]
+        used = ".".join([module, *parts[:depth]])
+        places = [place for place in _find_all(used, name) if place in (own, COMPAT, TYPES)]
+        places = [place for place in places if f"{place}.".startswith(f"{own}.")]
         start = self.span(node)[0]
         if not places:
             self.add_place(node.lineno, f"{written}.{name}", ELSEWHERE.get(name, ""))
-        elif not _is_ours(module) and self.text.startswith(written, start):
-            short = root + places[-1].removeprefix(own)
-            self.edits.append(TextEdit(start, start + len(written), short))
+        elif not _is_ours(module) and self.text.startswith(f"{written}.{name}", start):
+            short = f"{root}{places[-1].removeprefix(own)}.{_new_name(used, name)}"
+            self.edits.append(TextEdit(start, start + len(f"{written}.{name}"), short))
 
     # calls
 
@@ -266,10 +271,16 @@ def _is_known(module: str | None) -> bool:
     return (module or "").partition(".")[0] in VERSIONS or _is_ours(module or "")
 
 
+def _place(module: str) -> str:
+    """Return the module of Dovetail that takes the place of a whole module."""
+    places = PLACES.get(module, ())
+    return f"{COMPAT}.{places[0]}" if len(places) == 1 else COMPAT
+
+
 def _find(module: str, name: str) -> str | None:
     """Return the module of Dovetail to import a name from; AS_MODULE if it is a module itself."""
     if name == "*":
-        return PLACES.get(module, COMPAT)
+        return _place(module)
     places = _find_all(module, name)
     return places[-1] if places else AS_MODULE if name in MODULES else None
 
@@ -277,12 +288,25 @@ def _find(module: str, name: str) -> str | None:
 def _find_all(module: str, name: str) -> list[str]:
     """Return the modules of Dovetail in which a name means the same as in `module`, the shortest
     last."""
-    first = module if _is_ours(module) else PLACES.get(module, COMPAT)
-    places = [place for place in (first, COMPAT) if _has(place, name)]
+    name, first = _new_name(module, name), [f"{COMPAT}.{one}" for one in PLACES.get(module, ())]
+    places = [module, COMPAT] if _is_ours(module) else [*first, COMPAT]
+    places = [place for place in places if _has(place, name)]
     values = [getattr(import_module(place), name) for place in places]
     if not values or (isinstance(values[0], ModuleType) and name != "types"):
         return []
     return [place for place, value in zip(places, values, strict=True) if value is values[0]]
+
+
+def _new_name(module: str, name: str) -> str:
+    """Return the name in Dovetail. A few mean something else in the official SDK."""
+    return SDK_NAMES.get(name, name) if module.startswith("mcp.") else name
+
+
+def _spell(module: str, alias: ast.alias) -> str:
+    """Return a name as an import spells it."""
+    name = _new_name(module, alias.name)
+    bound = alias.asname or alias.name
+    return f"{name} as {bound}" if alias.asname or bound != name else name
 
 
 def _has(place: str, name: str) -> bool:
@@ -292,14 +316,14 @@ def _has(place: str, name: str) -> bool:
         return False
 
 
-def _statements(places: dict[ast.alias, str]) -> list[str]:
-    """Return statements that import names from these places, one for each place."""
+def _statements(module: str, places: dict[ast.alias, str]) -> list[str]:
+    """Return statements that import names of a module from these places, one for each place."""
     lines: dict[str, list[str]] = {}
     for alias, place in places.items():
         if place == AS_MODULE:
             lines[f"import {COMPAT} as {alias.asname or alias.name}"] = []
         else:
-            name = alias.name + (f" as {alias.asname}" if alias.asname else "")
+            name = _spell("" if place == module else module, alias)
             lines.setdefault(f"from {place} import ", []).append(name)
     return [line + ", ".join(names) for line, names in lines.items()]
 

@@ -179,7 +179,7 @@ class CompatClientSession:
             for callback in (sampling_callback, elicitation_callback, list_roots_callback)
         )
         if sample and getattr(sampling_capabilities, "tools", None) is not None:
-            sample.tools = True
+            setattr(sample, "tools", True)
         self._options = {"on_sample": sample, "on_elicit": elicit, "roots": self._on_roots,
                          "on_log": logging_callback, "info": client_info}  # fmt: skip
 
@@ -332,7 +332,7 @@ class CompatFastMCPClient(DovetailClient):
             self._create()
         await super().connect()
 
-    async def call_tool(self, *args: Any, progress_handler: Any = None, **options: Any) -> Any:  # type: ignore[override]
+    async def call_tool(self, *args: Any, progress_handler: Any = None, **options: Any) -> Any:
         """Call a tool, as in `dovetail.Client`."""
         return await super().call_tool(*args, on_progress=_on_progress(progress_handler), **options)
 

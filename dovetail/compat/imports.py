@@ -95,7 +95,7 @@ class _Finder:
     def exec_module(module: ModuleType) -> None:
         if module.__name__ in READ_AS_DICT:  # elsewhere, names are looked up when they are used
             compat = import_module("dovetail.compat")
-            for name in {*compat.__all__, *compat.CLIENTS}:
+            for name in {*compat.__all__, *compat.CLIENTS, "CONNECTION_CLOSED"}:
                 getattr(module, name, None)
 
 

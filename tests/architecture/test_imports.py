@@ -81,8 +81,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "testing": VALUES | {"server", "client", "transports", "connection", "serve", "auth", "mcplog"},
     "mcplog": {"ports", "__init__"},
-    "compat": LOW
-    | {"ports", "revisions", "schema", "server", "client", "transports", "auth"},
+    "compat": LOW | {"ports", "revisions", "schema", "server", "client", "transports", "auth"},
     "inspector": VALUES
     | {
         "__init__",

@@ -29,7 +29,13 @@ if __name__ == "__main__":
 """
 FASTMCP, COMPAT = "mcp.server.fastmcp", "dovetail.compat"
 REWRITTEN = [
-    (f"from {FASTMCP} import FastMCP, Context", f"from {COMPAT} import FastMCP, Context"),
+    (
+        f"from {FASTMCP} import FastMCP, Context",
+        f"from {COMPAT} import SDKFastMCP as FastMCP, Context",
+    ),
+    (f"from {FASTMCP} import (\n FastMCP as F\n)", f"from {COMPAT} import (\n SDKFastMCP as F\n)"),
+    ("from mcp.server import Server", f"from {COMPAT} import LowLevelServer as Server"),
+    ("from fastmcp import FastMCP, Context", f"from {COMPAT} import FastMCP, Context"),
     ("from fastmcp import FastMCP as F  # noqa", f"from {COMPAT} import FastMCP as F  # noqa"),
     ("from  mcp.types  import  TextContent", f"from  {COMPAT}  import  TextContent"),
     ("from mcp.types import Tool", f"from {COMPAT}.types import Tool"),
@@ -52,9 +58,9 @@ REWRITTEN = [
     ("import mcp.types\nmcp.types.Tool", f"import {COMPAT} as mcp\nmcp.types.Tool"),
     (
         f"import {FASTMCP}\nx = {FASTMCP}.FastMCP('x').name",
-        f"import {COMPAT} as mcp\nx = mcp.FastMCP('x').name",
+        f"import {COMPAT} as mcp\nx = mcp.SDKFastMCP('x').name",
     ),
-    ("import mcp.server as s\ns.fastmcp.FastMCP(1)", f"import {COMPAT} as s\ns.FastMCP(1)"),
+    ("import mcp.server as s\ns.fastmcp.FastMCP(1)", f"import {COMPAT} as s\ns.SDKFastMCP(1)"),
     ("import fastmcp\nfastmcp.FastMCP(1)", f"import {COMPAT} as fastmcp\nfastmcp.FastMCP(1)"),
     ("from mcp.server import fastmcp", f"import {COMPAT} as fastmcp"),
     ("if 1:\n\tfrom mcp.server import fastmcp as g", f"if 1:\n\timport {COMPAT} as g"),
@@ -136,7 +142,7 @@ CREATED = "from fastmcp import FastMCP as F\nm = F('x')\n"
         ("import fastmcp\nfastmcp.FastMCP('x', app=1)", 2, "FastMCP(app=)", "ui="),
         (f"{CREATED}@m.tool(app=f)\ndef f(): ...", 3, "tool(app=)", "ui="),
         (f"{CREATED}m.run('http', uvicorn_config=1)", 3, "run(uvicorn_config=)", "uvicorn.run"),
-        (f"{CREATED}m.as_proxy(1)", 3, "m.as_proxy", "Gateway"),
+        (f"{CREATED}m.add_transform(1)", 3, "m.add_transform", "the names you want"),
         ("import mcp\nmcp = 1", 1, "mcp", "also a variable"),
     ],
 )
@@ -150,7 +156,7 @@ def test_what_is_refused_is_found_where_it_is_used(
 
 def test_what_is_supported_is_not_listed() -> None:
     program = f"{CREATED}F('x', app=None, version='1')\nm.run(host='::1')\n"
-    assert rewrite(f"{program}client.as_proxy(1)\nf(app=1)")[1] == []
+    assert rewrite(f"{program}client.add_transform(1)\nf(app=1)")[1] == []
 
 
 def test_a_moved_server_runs_and_is_not_changed_again(tmp_path: Path) -> None:
@@ -159,7 +165,9 @@ def test_a_moved_server_runs_and_is_not_changed_again(tmp_path: Path) -> None:
     done = dovetail("move", str(path))
     assert (done.code, done.err) == (0, "")
     assert done.out == f"{path}: imports rewritten\n"
-    assert path.read_text() == SERVER.replace("mcp.server.fastmcp", "dovetail.compat")
+    assert path.read_text() == SERVER.replace(
+        "mcp.server.fastmcp import FastMCP", "dovetail.compat import SDKFastMCP as FastMCP"
+    )
     assert dovetail("move", str(path)).out == f"{path}: nothing to rewrite\n"
     call = dovetail("call", str(path), "add", "a=1", "b=2")
     assert (call.code, call.out) == (0, "3\n")
@@ -182,7 +190,7 @@ def test_a_dry_run_prints_the_difference_and_writes_nothing(tmp_path: Path) -> N
     done = dovetail("move", str(path), "--dry-run")
     assert (done.code, done.err) == (0, "")
     assert "-from mcp.server.fastmcp import FastMCP  # from the SDK\n" in done.out
-    assert "+from dovetail.compat import FastMCP  # from the SDK\n" in done.out
+    assert "+from dovetail.compat import SDKFastMCP as FastMCP  # from the SDK\n" in done.out
     assert path.read_text() == SERVER
 
 

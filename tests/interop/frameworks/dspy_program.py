@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from common import ARGUMENTS, run, transport
-
-import dspy  # isort: skip
-from mcp import ClientSession  # isort: skip
+# isort: off
+from common import ARGUMENTS, run, transport  # must come first: it replaces `mcp`
+import dspy
+from mcp import ClientSession
 
 
 async def program() -> dict[str, Any]:

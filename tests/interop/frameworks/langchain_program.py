@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from common import ARGUMENTS, TARGET, TRANSPORT, run
+# isort: off
+from common import ARGUMENTS, TARGET, TRANSPORT, run  # must come first: it replaces `mcp`
 from langchain_mcp_adapters.callbacks import Callbacks
 from langchain_mcp_adapters.client import MultiServerMCPClient
 

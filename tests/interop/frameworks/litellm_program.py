@@ -3,10 +3,10 @@
 import json
 from typing import Any
 
-from common import ARGUMENTS, run, transport
-
-from litellm import experimental_mcp_client  # isort: skip
-from mcp import ClientSession  # isort: skip
+# isort: off
+from common import ARGUMENTS, run, transport  # must come first: it replaces `mcp`
+from litellm import experimental_mcp_client
+from mcp import ClientSession
 
 
 async def program() -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+# isort: off
+from common import ARGUMENTS, TARGET, TRANSPORT, run  # must come first: it replaces `mcp`
 from agents.mcp import MCPServerSse, MCPServerStdio, MCPServerStreamableHttp
-from common import ARGUMENTS, TARGET, TRANSPORT, run
 
 KINDS: dict[str, Any] = {"http": MCPServerStreamableHttp, "sse": MCPServerSse}
 
