@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from .wire import METHOD_NOT_FOUND
+
 KEYS = {"tools": "name", "resources": "uri", "resourceTemplates": "uriTemplate", "prompts": "name"}
 SCHEMAS = ("inputSchema", "outputSchema")
 Snapshot = dict[str, Any]
@@ -116,6 +118,8 @@ def _drop_error_prefix(answer: Any) -> Any:
     result = answer.get("result") or {}
     if "error" not in answer and not result.get("isError"):
         return answer
+    if answer.get("error", {}).get("code") == METHOD_NOT_FOUND:
+        return {"failed": "method not found"}
     texts = [each.get("text", "") for each in result.get("content", [])]
     text = answer["error"]["message"] if "error" in answer else "\n".join(texts)
     return {"failed": PREFIX.sub("", text)}
@@ -125,6 +129,8 @@ SCHEMA_NORMALISATIONS = (
     Normalisation("titles that are derived from names are left out", _drop_titles),
     Normalisation("the names of definitions may differ", _inline),
     Normalisation("unknown arguments are refused", _drop(("additionalProperties", False))),
+    Normalisation("other properties are allowed by default", _drop(("additionalProperties", True))),
+    Normalisation("FastMCP marks wrapped results", _drop(("x-fastmcp-wrap-result", True))),
     Normalisation("the order of required properties has no meaning", _sort_required),
     Normalisation("the dialect may be named", _drop(("$schema", ...))),
 )
@@ -199,7 +205,7 @@ def _arguments(prompt: dict[str, Any]) -> dict[str, bool]:
 
 def _point_out(expected: Any, found: Any, path: str = "") -> str:
     """Describe the first place where two values differ."""
-    if isinstance(expected, dict) and isinstance(found, dict):
+    if isinstance(expected, dict) and isinstance(found, dict) and expected.keys() & found.keys():
         for key in [*expected, *found]:
             if expected.get(key, ...) != found.get(key, ...):
                 return _point_out(expected.get(key, ...), found.get(key, ...), f"{path}.{key}")
