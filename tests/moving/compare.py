@@ -105,7 +105,7 @@ def _parse_json_text(answer: Any) -> Any:
 
 PREFIX = re.compile(
     r"^Error (executing tool|calling tool|reading resource|rendering prompt) \S+?(: |$)"
-    r"|^Error creating resource from template: |^KeyError: "
+    r"|^Error creating resource from template: "
 )
 
 
@@ -122,12 +122,30 @@ def _drop_error_prefix(answer: Any) -> Any:
         return {"failed": "method not found"}
     texts = [each.get("text", "") for each in result.get("content", [])]
     text = answer["error"]["message"] if "error" in answer else "\n".join(texts)
-    return {"failed": PREFIX.sub("", text)}
+    return {"failed": PREFIX.sub("", text).removeprefix("KeyError: ")}
+
+
+CONTENT = ("text", "image", "audio", "resource", "resource_link")
+
+
+def _drop_content_schema(schema: Any) -> Any:
+    kind = (schema or {}).get("properties", {}).get("type", {}).get("const")
+    return None if kind in CONTENT else schema
+
+
+def _drop_repeated_content(answer: Any) -> Any:
+    result = answer.get("result") or {}
+    repeated = result.get("structuredContent") or {}
+    if repeated.get("type") not in CONTENT:
+        return answer
+    rest = {key: value for key, value in result.items() if key != "structuredContent"}
+    return {**answer, "result": rest}
 
 
 SCHEMA_NORMALISATIONS = (
     Normalisation("titles that are derived from names are left out", _drop_titles),
     Normalisation("the names of definitions may differ", _inline),
+    Normalisation("content is not described as structured content", _drop_content_schema),
     Normalisation("unknown arguments are refused", _drop(("additionalProperties", False))),
     Normalisation("other properties are allowed by default", _drop(("additionalProperties", True))),
     Normalisation("FastMCP marks wrapped results", _drop(("x-fastmcp-wrap-result", True))),
@@ -136,6 +154,7 @@ SCHEMA_NORMALISATIONS = (
 )
 ANSWER_NORMALISATIONS = (
     Normalisation("error messages have no prefix, and texts are not hidden", _drop_error_prefix),
+    Normalisation("content is not repeated as structured content", _drop_repeated_content),
     Normalisation("JSON in a text may have spaces", _parse_json_text),
     Normalisation(
         "empty fields, and fields that have their default value, may be left out",
