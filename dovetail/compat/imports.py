@@ -18,46 +18,33 @@ from .server import SETTINGS
 VERSIONS = {"mcp": "2.3.0", "mcp_types": "2.3.0", "fastmcp": "4.1.2"}
 """The libraries, and the versions to report if they are not installed."""
 MODULES = frozenset(
-    """
-    _compat apps auth auth_context base bearer bearer_auth caching cli client components
-    completions config context contrib decorators dependencies elicitation error_handling
-    event_store exceptions extension extensions fastmcp filesystem func_metadata function_prompt
-    function_resource function_tool helper_types http json_schema jsonrpc jwt lifespan logging
-    low_level lowlevel mcp_config mcpserver memory message messages metadata_utils methods
-    middleware models oauth_proxy openapi progress prompt prompts provider providers proxy
-    rate_limiting request_state resolve resource resource_manager resources roots routes sampling
-    server session session_group settings shared sse stdio streamable_http
-    streamable_http_manager subscriptions template templates timing tool tool_manager
-    tool_transform tools transforms transport_security transports types utilities uri_template
-    validation version websocket
-    """.split()  # noqa: SIM905
+    """apps auth auth_context base bearer bearer_auth client completions components config
+    context decorators dependencies elicitation error_handling event_store exceptions extension
+    extensions fastmcp func_metadata function_prompt function_resource function_tool
+    helper_types http jsonrpc jwt lifespan logging low_level lowlevel mcpserver memory message
+    messages metadata_utils methods middleware models progress prompt prompts provider providers
+    rate_limiting request_state resolve resource resource_manager resources roots routes
+    sampling server session settings shared sse stdio streamable_http streamable_http_manager
+    subscriptions template templates timing tool tool_manager tools transforms
+    transport_security transports types utilities version websocket""".split()  # noqa: SIM905
 )
 """The parts of the names of their modules."""
 PLACES = {
+    **dict.fromkeys(("mcp.client", "mcp.client.client"), ("client",)),
+    **dict.fromkeys(("mcp.types", "mcp_types"), ("types",)),
     "mcp": ("client", "types"),
-    "mcp.client": ("client",),
-    "mcp.client.client": ("client",),
-    "mcp.types": ("types",),
-    "mcp_types": ("types",),
 }
 """The modules of `dovetail.compat` in which a module looks for names first."""
 SDK_NAMES = {"FastMCP": "SDKFastMCP", "Server": "LowLevelServer"}
 """The names that mean something else in the official SDK than in FastMCP."""
 ANNOTATIONS = frozenset(
-    """
-    AuthProvider EventCallback EventId EventMessage EventStore HandlerResult JSONRPCMessage
-    RequestResponder ServerMessageMetadata ServerMiddleware StreamId
-    """.split()  # noqa: SIM905
+    """AuthProvider EventCallback EventId EventMessage EventStore HandlerResult
+    JSONRPCMessage RequestResponder ServerMessageMetadata ServerMiddleware StarletteWithLifespan StreamId""".split()  # noqa: SIM905
 )
 """The names that servers use only in annotations, or for options that Dovetail does not have."""
+_Annotation = type("Annotation", (), {"__class_getitem__": lambda *_: _Annotation})
 READ_AS_DICT = ("mcp", "mcp_types", "mcp.client.streamable_http", "mcp.shared.exceptions")
 """The modules in which frameworks look for names with `vars`, so the names must be there."""
-
-
-class _Annotation:
-    """What a name in `ANNOTATIONS` means."""
-
-    __class_getitem__ = classmethod(lambda cls, item: cls)
 
 
 class _CompatModule(ModuleType):
@@ -68,16 +55,13 @@ class _CompatModule(ModuleType):
             raise AttributeError(name)
         if name in MODULES and (self.__name__, name) != ("fastmcp", "settings"):
             return import_module(f"{self.__name__}.{name}")
-        found = _find(self.__name__, name)
-        if found is None:
+        if (found := _find(self.__name__, name)) is None:
             raise AttributeError(_explain(self.__name__, name))
         setattr(self, name, found)
         return found
 
 
 class _Finder:
-    """The finder and loader of these modules."""
-
     @staticmethod
     def find_spec(name: str, *_: Any) -> ModuleSpec | None:
         root, *parts = name.split(".")
@@ -87,9 +71,7 @@ class _Finder:
             raise ImportError(_explain(*name.rpartition(".")[::2]), name=name)
         return ModuleSpec(name, _Finder, is_package=True)  # type: ignore[arg-type]
 
-    @staticmethod
-    def create_module(spec: ModuleSpec) -> ModuleType:
-        return _CompatModule(spec.name)
+    create_module = staticmethod(lambda spec: _CompatModule(spec.name))
 
     @staticmethod
     def exec_module(module: ModuleType) -> None:
@@ -109,25 +91,19 @@ def install() -> None:
 def _find(module: str, name: str) -> Any:
     """Return what a name means in a module; None if Dovetail does not have it."""
     if name == "__version__":
-        return _version(module.partition(".")[0])
+        library = module.partition(".")[0]
+        installed = metadata.distributions(name=library)
+        return next((each.version for each in installed), VERSIONS[library])
     if (module, name) == ("fastmcp", "settings"):
         return SimpleNamespace(**SETTINGS)
     if module.startswith("mcp."):
         name = SDK_NAMES.get(name, name)
     for place in (*PLACES.get(module, ()), ""):
         try:
-            found = getattr(import_module(f"dovetail.compat.{place}".rstrip(".")), name)
+            return getattr(import_module(f"dovetail.compat.{place}".rstrip(".")), name)
         except (AttributeError, ImportError):
-            continue
-        return found
+            pass
     return _Annotation if name in ANNOTATIONS else None
-
-
-def _version(library: str) -> str:
-    try:
-        return metadata.version(library)
-    except metadata.PackageNotFoundError:
-        return VERSIONS[library]
 
 
 def _explain(module: str, name: str) -> str:

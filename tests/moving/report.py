@@ -68,7 +68,7 @@ def _normalisations() -> str:
 
 
 def _section(kind: str, outcomes: list[Outcome]) -> str:
-    lines = [f"## {TITLES[kind]}", "", "| program | result |", "|---|---|"]
+    lines = [f"## {TITLES[kind]}", "", *_folders(outcomes), "| program | result |", "|---|---|"]
     for each in outcomes:
         if not each.excluded:
             note = f" ({each.note})" if each.note else ""
@@ -82,6 +82,18 @@ def _section(kind: str, outcomes: list[Outcome]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _folders(outcomes: list[Outcome]) -> list[str]:
+    """Return how many examples of each folder are equal."""
+    folders: dict[str, list[bool]] = {}
+    for each in outcomes:
+        if "/" in each.name and not each.excluded:
+            parts = each.name.split("/")[:-1]
+            folders.setdefault("/".join(parts[:2]), []).append(not each.difference)
+    rows = [f"- `{name}`: {sum(found)} of {len(found)}" for name, found in folders.items()]
+    return [*rows, ""] if rows else []
+
+
 def _escape(text: str) -> str:
     """Return a text as code in a table."""
+    text = text.replace(str(ROOT), "…")
     return "`` " + text.replace("|", "\\|").replace("`", "'") + " ``"
