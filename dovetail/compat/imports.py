@@ -38,8 +38,8 @@ PLACES = {
 SDK_NAMES = {"FastMCP": "SDKFastMCP", "Server": "LowLevelServer"}
 """The names that mean something else in the official SDK than in FastMCP."""
 ANNOTATIONS = frozenset(
-    """AuthProvider EventCallback EventId EventMessage EventStore HandlerResult
-    JSONRPCMessage RequestResponder ServerMessageMetadata ServerMiddleware StarletteWithLifespan StreamId""".split()  # noqa: SIM905
+    """AuthProvider EventCallback EventId EventMessage EventStore HandlerResult JSONRPCMessage
+    RequestResponder ServerMessageMetadata ServerMiddleware StarletteWithLifespan StreamId""".split()  # noqa: SIM905
 )
 """The names that servers use only in annotations, or for options that Dovetail does not have."""
 _Annotation = type("Annotation", (), {"__class_getitem__": lambda *_: _Annotation})

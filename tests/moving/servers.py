@@ -1,6 +1,6 @@
 """The published servers that are measured.
 
-They were the first 30 of a list of 93 candidates that started on their own library, over stdio and
+They were the first 30 of a list of 90 candidates that started on their own library, over stdio and
 without network or real credentials; whether they start on Dovetail did not matter. The list began
 with the reference servers, went on with databases and the servers of AWS Labs, and ended with other
 popular packages. `pinned` marks those that no longer start after a plain `pip install`, because
