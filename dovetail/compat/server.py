@@ -18,7 +18,7 @@ from ..protocol.utilities import CompleteResult, Completion
 from ..server.options import CommonToolOptions, ComponentOptions, ResourceOptions, Transport
 from ..server.server import Completable, Server
 from ..server.tools import RegisteredTool, make_any_result
-from .components import Component, unpack
+from .components import unpack
 from .context import CompatContext
 from .instead import INSTEAD, missing_attribute, refuse_options
 
@@ -494,9 +494,6 @@ class FastMCP(Server, metaclass=HintingMeta):
         }
         refuse_options(options, f"{type(self).__name__} over HTTP")
         return own
-
-
-Component.server_type = FastMCP
 
 
 class MCPServer(FastMCP):
