@@ -29,7 +29,6 @@ class Component:
     """The function of a component, and its entry in the registry of a server."""
 
     kind, enabled = "resource", True
-    server_type: Any
     fn: Any
     registered: Any
     server: Any
@@ -38,7 +37,9 @@ class Component:
     @classmethod
     def from_function(cls, fn: Callable[..., Any], *address: Any, **options: Any) -> Any:
         """Create a component from a function."""
-        server = cls.server_type("components")
+        from importlib import import_module
+
+        server = import_module("dovetail.compat.server").FastMCP("components")
         uri = options.pop("uri", None) or options.pop("uri_template", None)
         getattr(server, f"add_{cls.kind}")(fn, *([str(uri)] if uri else address), **options)
         (registered,) = (item for each in server._registries[f"{cls.kind}s"] for item in each)

@@ -19,12 +19,10 @@ from msgspec.structs import replace
 
 from ..errors import CannotAsk, ConfigError, InternalError, ProtocolError, UrlRequired
 from ..ports import Call
-from ..protocol.base import EmptyResult, Wire
-from ..protocol.client_features import ElicitResult
-from ..protocol.lifecycle import ServerCapabilities
+from ..protocol import CompleteResult, Completion, ElicitResult, EmptyResult, ServerCapabilities
+from ..protocol.base import Wire
 from ..protocol.methods import METHODS
 from ..protocol.tools import ToolResult
-from ..protocol.utilities import CompleteResult, Completion
 from ..schema.validation import compile as compile_schema
 from ..server.capabilities import DEFAULTS
 from ..server.resources import make_contents
@@ -95,11 +93,11 @@ class LowLevelSession(CompatSession):
         """Report progress, if the client asked for progress updates."""
         await self._context.report_progress(*progress, **more)
 
-    async def send_progress_notification(
-        self, progress_token: Any, *progress: Any, related_request_id: Any = None, **more: Any
-    ) -> None:
+    async def send_progress_notification(self, token: Any = None, *args: Any, **more: Any) -> None:
         """Report progress, if the client asked for progress updates."""
-        await self._context.report_progress(*progress, **more)
+        ignored = ("progress_token", "related_request_id")
+        given = {key: value for key, value in more.items() if key not in ignored}
+        await self._context.report_progress(*args, **given)
 
 
 class RequestHandlers(dict[Any, Any]):

@@ -18,7 +18,7 @@ from ..protocol.utilities import CompleteResult, Completion
 from ..server.options import CommonToolOptions, ResourceOptions, Transport
 from ..server.server import Completable, Server
 from ..server.tools import RegisteredTool, content_block, make_any_result, make_error_result
-from .components import Component, unpack
+from .components import unpack
 from .context import CompatContext
 from .instead import INSTEAD, missing_attribute, refuse_options
 from .listing import Listing
@@ -466,9 +466,6 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         own |= {key: options.pop(key) for key in passed if key in options}
         refuse_options(options, f"{type(self).__name__} over HTTP")
         return own
-
-
-Component.server_type = FastMCP
 
 
 class SDKFastMCP(FastMCP):
