@@ -121,14 +121,9 @@ class JWTVerifier(TokenVerifier):
         if jwks_uri is not None and not is_confidential(jwks_uri):
             raise ConfigError(f"JWTVerifier(jwks_uri={jwks_uri!r}): the URL must use https")
         keys = [load_public_pem(public_key, algorithm)] if public_key else None
+        checks: Any = {"audience": _as_tuple(audience), "algorithms": (algorithm,), "skew": 60.0}
         self._verifiers = [
-            JwtVerifier(
-                issuer=one,
-                audience=_as_tuple(audience),
-                keys=IssuerKeys(one, jwks_uri, keys),
-                algorithms=(algorithm,),
-                skew=60.0,
-            )
+            JwtVerifier(issuer=one, keys=IssuerKeys(one, jwks_uri, keys), **checks)
             for one in _as_tuple(issuer)
         ]
 
@@ -158,19 +153,17 @@ class RemoteAuthProvider(TokenVerifier):
         self.verify_token = token_verifier.verify_token  # type: ignore[method-assign]
 
 
-class RequiredScopes(tuple[str, ...]):
-    """The scopes that a component requires."""
+class require_scopes(tuple[str, ...]):
+    """The check for `@mcp.tool(auth=…)` that a caller's token has these scopes."""
 
-
-def require_scopes(*scopes: str) -> RequiredScopes:
-    """Return the check for `@mcp.tool(auth=…)` that a caller's token has these scopes."""
-    return RequiredScopes(scopes)
+    def __new__(cls, *scopes: str) -> "require_scopes":
+        return super().__new__(cls, scopes)
 
 
 def scopes_of(auth: Any, owner: str) -> list[str]:
     """Return the scopes in the `auth=` of a component."""
     checks = auth if type(auth) in (list, tuple) else [auth]
-    if not all(isinstance(check, RequiredScopes) for check in checks):
+    if not all(isinstance(check, require_scopes) for check in checks):
         raise ConfigError(f"{owner}: auth= accepts only require_scopes(…); use scopes=[…]")
     return [scope for check in checks for scope in check]
 
@@ -210,14 +203,8 @@ def _adapt(verifier: Any, resource: str | None = None) -> Any:
             raise TokenRefused("the token is for another server (resource)")
         claims = found.claims or {}
         owner = getattr(found, "subject", None) or claims.get("sub") or found.client_id
-        return TokenPrincipal(
-            str(owner),
-            found.client_id,
-            tuple(found.scopes or ()),
-            claims,
-            found.expires_at,
-            access_token=found,
-        )
+        scopes = tuple(found.scopes or ())
+        return TokenPrincipal(str(owner), found.client_id, scopes, claims, found.expires_at, found)
 
     return verify
 

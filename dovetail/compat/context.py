@@ -103,9 +103,8 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         """The id of the session; in the stateless era, it differs for each request."""
         from uuid import uuid4
 
-        return self._call.caller.session_id or str(
-            self._session_state.setdefault(None, uuid4().hex)
-        )
+        own = self._call.caller.session_id
+        return own or str(self._session_state.setdefault(None, uuid4().hex))
 
     def set_state(self, key: str, value: Any, **ignored: Any) -> Flush:
         """Keep a value for the later requests of this session, in this process.
@@ -184,13 +183,10 @@ class CompatContext(Context[Any], Generic[A, B, C]):
 
     @must_await
     async def read_resource(self, uri: Any) -> ReadParts:  # type: ignore[override]
-        """Read a resource from the same server.
+        """Read a resource from the same server, as parts with `.content` and `.mime_type`.
 
         Args:
             uri: The URI of the resource.
-
-        Returns:
-            Parts with `.content` and `.mime_type`.
         """
         return read_parts(await super().read_resource(str(uri)))
 

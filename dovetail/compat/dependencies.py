@@ -103,8 +103,7 @@ class Dependency:
     async def resolve(self, stack: AsyncExitStack, known: dict[Any, Any]) -> Any:
         """Return the value, and clean up when the stack is closed. Each factory is called once."""
         if self.factory not in known:
-            inner = await resolve_all(find_dependencies(self.factory), stack, known)
-            value = self.factory(**inner)
+            value = self.factory(**await resolve_all(self.factory, stack, known))
             if isawaitable(value):
                 value = await value
             if hasattr(value, "__aenter__"):
@@ -140,10 +139,9 @@ def find_dependencies(function: Callable[..., Any]) -> dict[str, Dependency]:
     }
 
 
-async def resolve_all(
-    wanted: dict[str, Dependency], stack: AsyncExitStack, known: dict[Any, Any]
-) -> dict[str, Any]:
-    """Return the values of dependencies."""
+async def resolve_all(function: Any, stack: AsyncExitStack, known: Any) -> dict[str, Any]:
+    """Return the values of a function's dependencies."""
+    wanted = find_dependencies(function)
     return {name: await one.resolve(stack, known) for name, one in wanted.items()}
 
 
@@ -164,7 +162,7 @@ def inject(function: Callable[..., Any], hidden: Iterable[str] = ()) -> Callable
     async def injected(*args: Any, **kwargs: Any) -> Any:
         named = kept.bind(*args, **kwargs).arguments
         async with AsyncExitStack() as stack:
-            named |= await resolve_all(wanted, stack, {})
+            named |= await resolve_all(function, stack, {})
             return await run_function(function, iscoroutinefunction(function), (), named, DEFAULT)
 
     injected.__signature__ = kept  # type: ignore[attr-defined]

@@ -215,9 +215,13 @@ class Listing(Server):
 
         raw = Raw(msgspec.json.encode(arguments or {}))
         result = await self._ask("tools/call", name=name, arguments=raw)
-        if isinstance(result, ToolResult) and result.is_error:
+        if result.is_error:
             raise ToolFailed(result)
-        return decode_structured(result)
+        return self._returned(decode_structured(result))
+
+    def _returned(self, result: ToolResult) -> Any:
+        """Return the result of a tool as `call_tool` does."""
+        return result
 
     async def read_resource(self, uri: Any, **ignored: Any) -> Any:
         """Read a resource of this server.

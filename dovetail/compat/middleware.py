@@ -111,8 +111,11 @@ class MiddlewareChain:
                 raise ToolFailed(result)
             return result
 
-        context = self._server.context_type(call, self._server)
-        result = await self._run(call.name, _read(call), context, innermost)
+        context, message = self._server.context_type(call, self._server), call.params
+        if call.name == "tools/call":
+            raw = message.arguments
+            message = replace(message, arguments=(msgspec.json.decode(raw) if raw else None) or {})
+        result = await self._run(call.name, message, context, innermost)
         if call.name in LISTS and page is not None and isinstance(result, Sequence):
             definitions = [
                 one.to_mcp_tool() if isinstance(one, Component) else one for one in result
@@ -168,13 +171,6 @@ class MiddlewareChain:
         kind = LISTS[method].removeprefix("resource_")
         found = self._server._items(kind).get(key or definition.name)
         return definition if found is None else wrap(found, self._server)
-
-
-def _read(call: Call) -> Any:
-    if call.name != "tools/call":
-        return call.params
-    raw = call.params.arguments
-    return replace(call.params, arguments=msgspec.json.decode(raw) or {} if raw else {})
 
 
 class LoggingMiddleware(Middleware):

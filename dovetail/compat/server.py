@@ -133,14 +133,16 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
 
             self._base_url = getattr(own["auth"], "base_url", None)
             own["auth"] = make_guard(own["auth"], own["token_verifier"])
-        chained, options["middleware"] = _split_middleware(own["middleware"] or ())
+        middleware = own["middleware"] or ()
+        options["middleware"] = [one for one in middleware if not hasattr(type(one), "on_message")]
         options = {key: value for key, value in options.items() if value is not None}
         super().__init__(name or self.default_name, auth=own["auth"], **options)
         self.answer = in_context(self, self.answer)
         self.dependencies, self._routes = list(self.settings.dependencies or ()), list[Any]()
         self._start_listing(own["on_duplicate"], own["include_tags"], own["exclude_tags"])
-        for one in chained:
-            self.add_middleware(one)
+        for one in middleware:
+            if hasattr(type(one), "on_message"):
+                self.add_middleware(one)
         for function in own["tools"] or ():
             self.add_tool(function)
 
@@ -491,14 +493,7 @@ class SDKFastMCP(FastMCP):
 
     get_prompt = Listing.render_prompt
 
-    async def call_tool(self, *args: Any, **options: Any) -> Any:
-        """Call a tool of this server; return its content, together with its data if there is any.
-
-        Args:
-            *args: The name and the arguments of the tool.
-            **options: The same by name.
-        """
-        result = await super().call_tool(*args, **options)
+    def _returned(self, result: ToolResult) -> Any:
         data = result.structured_content
         return result.content if data is None else (result.content, data)
 
@@ -518,7 +513,7 @@ class MCPServer(SDKFastMCP):
     """
 
     default_name = "mcp-server"
-    call_tool = Listing.call_tool
+    _returned = Listing._returned
 
     def __init__(
         self,
@@ -568,13 +563,3 @@ def _flatten(value: Any) -> list[Any]:
 
 def _make_unstructured_result(value: Any) -> ToolResult:
     return replace(make_any_result(value), structured_content=None)
-
-
-def _split_middleware(middleware: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Return FastMCP's middleware, and Dovetail's."""
-    if not middleware:
-        return [], []
-    from .middleware import Middleware
-
-    chained = [one for one in middleware if isinstance(one, Middleware)]
-    return chained, [one for one in middleware if one not in chained]
