@@ -40,8 +40,6 @@ __all__ = [
     "TextResource", "TextResourceContents", "Tool", "ToolAnnotations", "ToolError",
     "ToolResult", "UserMessage", "ValidationError",
 ]  # fmt: skip
-
-
 _LAZY = {
     "auth": "AccessToken AuthSettings BearerAuthProvider JWTVerifier RemoteAuthProvider "
     "StaticTokenVerifier TokenVerifier TransportSecuritySettings require_scopes",
@@ -50,7 +48,8 @@ _LAZY = {
     "CurrentRequest Depends configure_logging get_access_token get_context "
     "get_http_headers get_http_request get_logger get_server",
     "lowlevel": "InitializationOptions LowLevelServer NotificationOptions ReadResourceContents "
-    "ServerRequestContext SseServerTransport StreamableHTTPSessionManager stdio_server",
+    "RequestContext ServerRequestContext SseServerTransport StreamableHTTPSessionManager "
+    "stdio_server",
     "middleware": "CallNext DetailedTimingMiddleware ErrorHandlingMiddleware LoggingMiddleware "
     "Middleware MiddlewareContext StructuredLoggingMiddleware TimingMiddleware",
 }

@@ -33,6 +33,10 @@ class CompatContext(Context[Any], Generic[A, B, C]):
     Args:
         call: The call to answer.
         server: The server that answers it.
+        debug: Log at the level "debug".
+        info: Log at the level "info".
+        warning: Log at the level "warning".
+        error: Log at the level "error".
     """
 
     __slots__ = ()
@@ -135,7 +139,7 @@ class CompatContext(Context[Any], Generic[A, B, C]):
 
     @property
     def _session_state(self) -> dict[Any, Any]:
-        state: dict[Any, Any] = self._server._session_state(self._call.caller)
+        state: dict[Any, Any] = self._server._session_state(self._call)
         return state
 
     def log(
@@ -161,10 +165,10 @@ class CompatContext(Context[Any], Generic[A, B, C]):
             level, text = text or "info", level
         return super().log(level, {"message": text, **extra} if extra else text, first or second)
 
-    debug = partialmethod(log, "debug")
-    info = partialmethod(log, "info")
-    warning = partialmethod(log, "warning")
-    error = partialmethod(log, "error")
+    debug: Any = partialmethod(log, "debug")
+    info: Any = partialmethod(log, "info")
+    warning: Any = partialmethod(log, "warning")
+    error: Any = partialmethod(log, "error")
 
     def report_progress(
         self, progress: float, total: float | None = None, message: str | None = None

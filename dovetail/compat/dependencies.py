@@ -1,10 +1,10 @@
 """The current call, for functions that do not receive a context, and FastMCP's `Depends`."""
 
-import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from functools import partial, wraps
+from importlib import import_module
 from inspect import Parameter, isawaitable, iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,8 @@ from ..ports import Call, CallHandler
 if TYPE_CHECKING:
     from .context import CompatContext
 
-CURRENT: ContextVar["CompatContext | None"] = ContextVar("dovetail_compat_context", default=None)
+CURRENT: ContextVar[tuple[Call, Any] | None] = ContextVar("dovetail_compat_call", default=None)
+"""The call that is being answered, and the server."""
 HIDDEN_HEADERS = {
     "host", "content-length", "connection", "transfer-encoding", "upgrade", "te", "keep-alive",
     "expect", "accept", "content-type", "authorization", "mcp-session-id", "proxy-authenticate",
@@ -24,23 +25,24 @@ HIDDEN_HEADERS = {
 
 
 def in_context(server: Any, answer: CallHandler) -> CallHandler:
-    """Return a handler that sets the current context while it answers a call."""
+    """Return a handler that makes a call the current one of its task. Each call has a task."""
 
-    async def answer_in_context(call: Call) -> Any:
-        token = CURRENT.set(server.context_type(call, server))
-        try:
-            return await answer(call)
-        finally:
-            CURRENT.reset(token)
-            if call.caller.revision.stateless:
-                server._states.pop(call.caller)
+    def answer_in_context(call: Call) -> Awaitable[Any]:
+        CURRENT.set((call, server))
+        return answer(call)
 
     return answer_in_context
 
 
+def find_context() -> "CompatContext | None":
+    """Return the context of the current call, if there is one."""
+    found = CURRENT.get()
+    return found and found[1].context_type(*found)
+
+
 def get_context() -> "CompatContext":
     """Return the context of the current call, or raise RuntimeError."""
-    if (context := CURRENT.get()) is None:
+    if (context := find_context()) is None:
         raise RuntimeError("There is no active context: no call is being answered here")
     return context
 
@@ -53,7 +55,7 @@ def get_server() -> Any:
 def get_http_headers(include_all: bool = False, include: Iterable[str] = ()) -> dict[str, str]:
     """Return the headers of the current HTTP request, or an empty dict. Credentials that the
     server's own `auth=` has checked are never included."""
-    context = CURRENT.get()
+    context = find_context()
     hidden = set() if include_all else HIDDEN_HEADERS - {name.lower() for name in include or ()}
     headers = {} if context is None else context.headers
     return {name: value for name, value in headers.items() if name not in hidden}
@@ -87,7 +89,7 @@ def get_access_token() -> Any:
     """Return the access token of the current call as an `AccessToken`, or None without one."""
     from .auth import to_access_token
 
-    user = None if (context := CURRENT.get()) is None else context.user
+    user = None if (context := find_context()) is None else context.user
     return user and (getattr(user, "access_token", None) or to_access_token("", user))
 
 
@@ -169,9 +171,11 @@ def inject(function: Callable[..., Any], hidden: Iterable[str] = ()) -> Callable
     return injected
 
 
-get_logger = logging.getLogger
+def get_logger(name: str) -> Any:
+    """Return a logger of the standard library."""
+    return import_module("logging").getLogger(name)
 
 
 def configure_logging(level: Any = "INFO", **format: Any) -> None:
     """Log to stderr."""
-    logging.basicConfig(level=level)
+    import_module("logging").basicConfig(level=level)

@@ -81,6 +81,7 @@ class Listing(Server):
             from .middleware import MiddlewareChain
 
             self._chain = MiddlewareChain(self)
+            self.admit = self._admit  # type: ignore[method-assign]
             self._decoded_methods |= set(METHODS)
             self._personal_methods |= set(METHODS)
         self._chain.items.append(middleware)
@@ -90,10 +91,10 @@ class Listing(Server):
             return super()._dispatch(call)
         return self._chain(call, super()._dispatch)  # type: ignore[no-any-return]
 
-    def admit(self, method: Method, params: Any, caller: Caller) -> PendingAdmission | None:
-        """Raise an error if this request must be refused. Middleware may refuse a session."""
+    def _admit(self, method: Method, params: Any, caller: Caller) -> PendingAdmission | None:
+        """Let middleware refuse a session."""
         pending = super().admit(method, params, caller)
-        if self._chain is None or method.name != "initialize":
+        if method.name != "initialize":
             return pending
         return partial(self._chain.initialize, caller, pending)
 
@@ -106,9 +107,11 @@ class Listing(Server):
         super().session_ended(caller, network, seconds)
         self._states.pop(caller)
 
-    def _session_state(self, caller: Caller) -> dict[Any, Any]:
-        if (found := self._states.get(caller)) is None:
-            found = self._states[caller] = {}
+    def _session_state(self, call: Call) -> dict[Any, Any]:
+        if (found := self._states.get(call.caller)) is None:
+            found = self._states[call.caller] = {}
+            if call.revision.stateless and call.task is not None:  # the caller of one request
+                call.task.add_done_callback(lambda task: self._states.pop(call.caller))
         return found
 
     # visibility
@@ -145,7 +148,7 @@ class Listing(Server):
     def _require_scopes(self, call: Call) -> None:
         """Raise Forbidden if a call that the program made or changed needs more scopes."""
         find = self._find_by_method.get(call.name)
-        key = getattr(call.params, "uri", None) or getattr(call.params, "name", "")
+        key: Any = getattr(call.params, "uri", None) or getattr(call.params, "name", "")
         if find is not None and (component := find(key)) is not None:
             require_scopes(component, call.principal, key)
 
@@ -153,16 +156,19 @@ class Listing(Server):
         """Answer a request of this process, like one of the client that is being answered."""
         from .dependencies import CURRENT
 
-        context, row = CURRENT.get(), METHODS[method]
+        current, row = CURRENT.get(), METHODS[method]
         asked = row.params(**params)
-        if context is not None and context.fastmcp is self:
-            call = replace(context._call, method=row, params=asked)
+        if current is not None and current[1] is self:
+            call = replace(current[0], method=row, params=asked)
         else:
             newest = next(each for each in reversed(self.revisions) if not each.dialects)
             caller = Caller(revision=newest, log_level=None)
             call = Call(id=0, method=row, params=asked, caller=caller, connection=NoClient())
         self._require_scopes(call)
-        return await self.answer(call)
+        try:
+            return await self.answer(call)
+        finally:
+            CURRENT.set(current)
 
     async def _list(self, kind: str, **ignored: Any) -> list[Any]:
         method, known = METHOD_BY_KIND[kind], self._items(kind)

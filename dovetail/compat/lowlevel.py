@@ -10,19 +10,22 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
+from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from ..errors import ConfigError, InternalError, ProtocolError, UrlRequired
+from ..errors import CannotAsk, ConfigError, InternalError, ProtocolError, UrlRequired
 from ..ports import Call
 from ..protocol.base import EmptyResult, Wire
+from ..protocol.client_features import ElicitResult
 from ..protocol.lifecycle import ServerCapabilities
 from ..protocol.methods import METHODS
 from ..protocol.tools import ToolResult
 from ..protocol.utilities import CompleteResult, Completion
+from ..schema.validation import compile as compile_schema
 from ..server.capabilities import DEFAULTS
 from ..server.resources import make_contents
 from ..server.server import Server
@@ -50,6 +53,7 @@ LISTS = {"tools/list": "tools", "resources/list": "resources", "prompts/list": "
 }  # fmt: skip
 ABOUT = ("version", "instructions", "website_url", "icons", "lifespan", "title", "description")
 """The arguments of the constructor in the order of release 1, and those that release 2 adds."""
+LIST_TOOLS = types.ListToolsRequest
 _request: ContextVar[Any] = ContextVar("request")
 ReadResourceContents = types.ReadPart
 
@@ -67,6 +71,35 @@ class MetaAttributes(dict[str, Any]):
     """The `_meta` of a request, whose keys are also attributes."""
 
     __getattr__ = dict.get
+
+
+class LowLevelSession(CompatSession):
+    """The session, with the questions and the progress that low-level handlers send."""
+
+    __slots__ = ()
+
+    async def elicit(self, message: str, requested_schema: Any = None, *_: Any, **more: Any) -> Any:
+        """Ask the user to fill in a form."""
+        schema = requested_schema or more.get("requestedSchema")
+        answer = await self._context.elicit(message, schema)
+        return ElicitResult(action=answer.action, content=answer.data)
+
+    elicit_form = elicit
+
+    async def elicit_url(self, message: str, url: str, elicitation_id: str, *_: Any) -> Any:
+        """Ask the user to visit a page."""
+        answer = await self._context.elicit_url(message, url, elicitation_id)
+        return ElicitResult(action=answer.action)
+
+    async def report_progress(self, *progress: Any, **more: Any) -> None:
+        """Report progress, if the client asked for progress updates."""
+        await self._context.report_progress(*progress, **more)
+
+    async def send_progress_notification(
+        self, progress_token: Any, *progress: Any, related_request_id: Any = None, **more: Any
+    ) -> None:
+        """Report progress, if the client asked for progress updates."""
+        await self._context.report_progress(*progress, **more)
 
 
 class RequestHandlers(dict[Any, Any]):
@@ -119,24 +152,24 @@ class LowLevelServer(Server):
             given = [_url(request.params, field) for field in fields]
             if name == "call_tool":
                 return await self._call_listed_tool(function, validate_input, *given)
-            if not given and _accepts_argument(function):
+            if not given and signature(function).parameters:
                 given = [request]
             return await function(*given)
 
         self.request_handlers[getattr(types, f"{stem}Request")] = handle
         return function
 
-    @property
-    def request_context(self) -> Any:
-        """The request that is being answered; raise LookupError if there is none."""
-        return _request.get()
+    def add_request_handler(self, method: str, params_type: Any, handler: Any) -> None:
+        """Register a handler of release 2 for a method."""
+        stems = {
+            types.REQUESTS[f"{line.split()[0]}Request"]: name for name, line in HANDLERS.items()
+        }
+        if method not in stems:
+            raise ConfigError(f"{method} is not a method of the protocol: write an Extension")
+        self._register(stems[method], handler, with_context=True)
 
-    def can_ask(self, call: Call) -> bool:
-        """Return True: any handler can ask the client."""
-        return True
-
-    def _can_change(self, uri: str, principal: Any) -> bool:
-        return True
+    request_context = property(lambda self: _request.get())
+    can_ask = _can_change = lambda self, *_: True  # type: ignore[assignment]
 
     async def _answer(self, request_type: Any, call: Call) -> Any:
         context, params = CompatContext(call, self), call.params
@@ -146,7 +179,7 @@ class LowLevelServer(Server):
             params = types.OWN["CallToolParams"](**fields)
         token = _request.set(
             ServerRequestContext(
-                session=CompatSession(context), lifespan_context=context.state,
+                session=LowLevelSession(context), lifespan_context=context.state,
                 meta=None if params.meta is None else MetaAttributes(params.meta),
                 request_id=call.id, request=None, protocol_version=call.revision.name,
                 method=call.name, params=params,
@@ -158,7 +191,7 @@ class LowLevelServer(Server):
             if call.name in IN_CONNECTION:
                 return await answer_in_connection(call)
             return _make_result(call, value)
-        except ProtocolError:
+        except (ProtocolError, CannotAsk):
             raise
         except Exception as error:
             raise InternalError(describe_failure(call.name, error, self._mask_errors)) from None
@@ -166,27 +199,24 @@ class LowLevelServer(Server):
             _request.reset(token)
 
     async def _call_listed_tool(
-        self, function: Any, validate: bool, name: str, given: Any
+        self, function: Any, validate: bool, name: str, arguments: Any
     ) -> ToolResult:
-        arguments = given or {}
         try:
             tool = await self._find_listed(name) if validate else None
-            if tool and (problems := _problems(tool.input_schema, arguments)):
-                return make_error_result(f"Input validation error: {problems}")
-            result = _make_tool_result(await function(name, arguments))
-            schema = tool and not result.is_error and tool.output_schema
-            if schema and (problems := _problems(schema, result.structured_content)):
-                return make_error_result(f"Output validation error: {problems}")
-            return result
-        except UrlRequired:
+            if tool and (problem := _problem("Input", tool.input_schema, arguments or {})):
+                return problem
+            result = _make_tool_result(await function(name, arguments or {}))
+            if not tool or result.is_error or tool.output_schema is None:
+                return result
+            return _problem("Output", tool.output_schema, result.structured_content) or result
+        except (UrlRequired, CannotAsk):
             raise
         except Exception as error:
             return make_error_result(describe_failure(name, error, self._mask_errors))
 
     async def _find_listed(self, name: str) -> Any:
-        handler = self.request_handlers.get(types.ListToolsRequest)
-        if name not in self._listed and handler is not None:
-            found = await handler(types.ListToolsRequest())
+        if name not in self._listed and (handler := self.request_handlers.get(LIST_TOOLS)):
+            found = await handler(LIST_TOOLS())
             self._listed = {tool.name: tool for tool in getattr(found, "tools", found)}
         return self._listed.get(name)
 
@@ -215,6 +245,12 @@ class LowLevelServer(Server):
         capabilities = self.get_capabilities(*options, **more)
         return InitializationOptions(capabilities=capabilities, **about)
 
+    def streamable_http_app(
+        self, streamable_http_path: str = "/mcp", host: Any = None, **options: Any
+    ) -> Any:
+        """Return an ASGI application that serves this server."""
+        return self.asgi(streamable_http_path, **_http_options(options))
+
     async def run(  # type: ignore[override]
         self, read: Any, write: Any, initialization_options: Any = None, *_: Any, **ignored: Any
     ) -> None:
@@ -234,16 +270,9 @@ def _url(params: Any, field: str) -> Any:
     return pydantic.AnyUrl(value) if pydantic and field == "uri" else value
 
 
-def _accepts_argument(function: Any) -> bool:
-    from inspect import signature
-
-    return bool(signature(function).parameters)
-
-
-def _problems(schema: Any, value: Any) -> str:
-    from ..schema.validation import compile
-
-    return "; ".join(compile(schema).problems(value))
+def _problem(what: str, schema: Any, value: Any) -> ToolResult | None:
+    problems = "; ".join(compile_schema(schema).problems(value))
+    return make_error_result(f"{what} validation error: {problems}") if problems else None
 
 
 def _make_result(call: Call, value: Any) -> Any:
@@ -281,7 +310,8 @@ class SseServerTransport:
     """HTTP+SSE (2024-11-05), to be mounted in your own application."""
 
     def __init__(self, endpoint: str, security_settings: Any = None) -> None:
-        self._endpoint, self._options = endpoint, _allowed(security_settings)
+        self._endpoint = endpoint
+        self._options = _http_options({"security_settings": security_settings})
         self._app: Any = None
 
     @asynccontextmanager
@@ -308,11 +338,7 @@ class StreamableHTTPSessionManager:
     """Streamable HTTP, to be mounted in your own application."""
 
     def __init__(self, app: Server, event_store: Any = None, **options: Any) -> None:
-        own = _allowed(options.pop("security_settings", None))
-        own["json_only"] = options.pop("json_response", False)
-        own["sessions"] = not options.pop("stateless", False)
-        refuse_options({"event_store": event_store, **options}, "StreamableHTTPSessionManager")
-        self._app = app.asgi(**own)
+        self._app = app.asgi(**_http_options({"event_store": event_store, **options}))
 
     def run(self) -> AbstractAsyncContextManager[None]:
         """Serve until the block ends."""
@@ -323,9 +349,13 @@ class StreamableHTTPSessionManager:
         await self._app({**scope, "path": "", "root_path": ""}, receive, send)
 
 
-def _allowed(settings: Any) -> dict[str, Any]:
-    if settings is None:
-        return {}
-    checked = settings.enable_dns_rebinding_protection
-    allowed = {"hosts": settings.allowed_hosts, "origins": settings.allowed_origins}
-    return allowed if checked else {key: ["*"] for key in allowed}
+def _http_options(options: dict[str, Any]) -> dict[str, Any]:
+    settings = options.pop("security_settings", None) or options.pop("transport_security", None)
+    stateless = options.pop("stateless", False) or options.pop("stateless_http", False)
+    own: dict[str, Any] = {"json_only": options.pop("json_response", False)}
+    refuse_options({key: value for key, value in options.items() if value}, "The HTTP transport")
+    if settings is not None:
+        checked = settings.enable_dns_rebinding_protection
+        own["hosts"] = settings.allowed_hosts if checked else ["*"]
+        own["origins"] = settings.allowed_origins if checked else ["*"]
+    return {**own, "sessions": not stateless}

@@ -16,7 +16,7 @@ from ..ports import Call, Caller, CallHandler, PendingAdmission
 from ..protocol.lifecycle import InitializeParams
 from ..protocol.tools import ToolResult
 from ..server.tools import describe_failure, make_error_result
-from .components import wrap
+from .components import Component, wrap
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -114,7 +114,9 @@ class MiddlewareChain:
         context = self._server.context_type(call, self._server)
         result = await self._run(call.name, _read(call), context, innermost)
         if call.name in LISTS and page is not None and isinstance(result, Sequence):
-            definitions = [one.to_wire() if hasattr(one, "to_wire") else one for one in result]
+            definitions = [
+                one.to_mcp_tool() if isinstance(one, Component) else one for one in result
+            ]
             setattr(page, LISTS[call.name], definitions)
             return page
         return result

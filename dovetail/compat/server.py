@@ -247,7 +247,7 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
 
     def _register(self, kind: str, component: Any, address: Any = None, /, **options: Any) -> Any:
         """Register a function or a component; the address is the name of a tool or the URI."""
-        key = address or (getattr(component, "key", "") if kind == "resource" else None)
+        key: Any = address or (getattr(component, "key", "") if kind == "resource" else None)
         given = {
             name: value
             for name, value in {"name": None if kind == "resource" else key, **options}.items()
@@ -300,6 +300,10 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         definition = replace(tool.definition, output_schema=None)
         return replace(tool, definition=definition, make_result=_make_unstructured_result)
 
+    @overload
+    def completion(self, function: F, /) -> F: ...
+    @overload
+    def completion(self, function: None = None, /) -> Callable[[F], F]: ...
     def completion(self, function: Any = None, /) -> Any:
         """Register the function that completes all arguments of all prompts and templates.
 

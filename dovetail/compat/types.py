@@ -21,12 +21,10 @@ from ..protocol.methods import METHODS
 from ..protocol.prompts import Message as WireMessage
 from ..protocol.tools import ToolResult as WireToolResult
 from ..protocol.utilities import SEVERITY
-from ..revisions import HANDSHAKE, HEADERLESS
+from ..revisions import HANDSHAKE, HEADERLESS, STATELESS
 from ..server.context import Accepted, Cancelled, Declined
 from ..server.media import Audio, File, Image, Media
 from ..server.tools import make_any_result
-
-# the methods of pydantic models
 
 
 def _model_dump(
@@ -92,8 +90,6 @@ for _base in (Wire, Open):
 setattr(errors.ProtocolError, "error", property(lambda self: __getattr__("ErrorData")(
     code=self.code, message=self.message, data=self.data)))  # fmt: skip
 
-# the factory
-
 
 class Spelling(type):
     """The metaclass of the compat types."""
@@ -104,9 +100,10 @@ class Spelling(type):
     def __call__(cls, *args: Any, **fields: Any) -> Any:
         """Create a value, or raise ValueError."""
         try:
-            if "make" in cls.__dict__:
-                return cls.make(*args, **_to_fields(cls.kind, fields))
-            return super().__call__(*args, **_to_fields(cls, fields))  # a user's own subclass
+            if "make" not in cls.__dict__:  # a user's own subclass
+                return super().__call__(*args, **_to_fields(cls, fields))
+            own = _to_fields(cls.kind, fields) if cls.make is cls.kind else fields
+            return cls.make(*args, **own)
         except (msgspec.ValidationError, TypeError) as error:
             raise ValueError(f"{cls.__name__}: {error}") from None
 
@@ -180,9 +177,6 @@ def spelled(name: str, kind: Any, make: Any = None, **methods: Any) -> Any:
     return metaclass(name, (kind,), {"kind": kind, "__doc__": (make or kind).__doc__, **members})
 
 
-# the names
-
-
 def _table(text: str) -> dict[str, str]:
     return dict(line.split("=") for line in text.split())
 
@@ -217,45 +211,57 @@ REQUESTS = _table("""
 """The method of each request and notification."""
 BLOCKS = ("TextContent", "ImageContent", "AudioContent", "ResourceLink", "EmbeddedResource")
 TOOL_BLOCKS = ("ToolUseContent", "ToolResultContent")
+JSONRPC = {"JSONRPCRequest": "jsonrpc id method params", "JSONRPCResponse": "jsonrpc id result",
+           "JSONRPCNotification": "jsonrpc method params", "JSONRPCError": "jsonrpc id error",
+}  # fmt: skip
 UNIONS = {"Content": BLOCKS, "ContentBlock": BLOCKS, "SamplingContent": BLOCKS[:3],
-          "SamplingMessageContentBlock": BLOCKS[:3] + TOOL_BLOCKS}  # fmt: skip
+          "SamplingMessageContentBlock": BLOCKS[:3] + TOOL_BLOCKS, "JSONRPCMessage": JSONRPC,
+}  # fmt: skip
+_struct = partial(defstruct, bases=(Wire,))
 OWN: dict[str, Any] = {
-    "ErrorData": defstruct("ErrorData", [("code", int), ("message", str), ("data", Any, None)],
-        bases=(Wire,)),
+    "ErrorData": _struct("ErrorData", [("code", int), ("message", str), ("data", Any, None)]),
     "CallToolParams": defstruct("CallToolRequestParams", [("name", str),
         ("arguments", dict[str, Any] | None, None)], bases=(Params,), kw_only=True),
+    **{name: _struct(name, [(each, Any, None) for each in fields.split()])
+       for name, fields in JSONRPC.items()},
 }  # fmt: skip
 """The types that the protocol package lacks, or has with other fields."""
 
 
 def __getattr__(name: str) -> Any:
-    kind: Any = None
+    if name in UNIONS:
+        found = reduce(or_, map(__getattr__, UNIONS[name]))
+    elif isinstance(kind := None if name.startswith("_") else _find_kind(name), type):
+        found = spelled(name, kind)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def _find_kind(name: str) -> Any:
+    if name in REQUESTS:
+        params = METHODS[REQUESTS[name]].params
+        optional = OWN.get(params.__name__, params) | None
+        return _struct(name, [("method", str, REQUESTS[name]), ("params", optional, None)])
     stem = RENAMED.get(name, name)
     for suffix in ("RequestParams", "NotificationParams"):
         stem = stem.removesuffix(suffix) + "Params" if stem.endswith(suffix) else stem
-    if name in REQUESTS:
-        params = METHODS[REQUESTS[name]].params
-        params = OWN.get(params.__name__, params)
-        fields = [("method", str, REQUESTS[name]), ("params", params | None, None)]
-        kind = defstruct(name, fields, bases=(Wire,))
-        _add_spellings(kind)
-    elif name not in UNIONS and not name.startswith("_"):
-        kind = OWN.get(stem) or getattr(protocol, stem, None)
-    if kind is None and name not in UNIONS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = (
-        reduce(or_, map(__getattr__, UNIONS[name])) if kind is None else spelled(name, kind)
-    )
-    return found
+    return OWN.get(stem) or getattr(protocol, stem, None)
 
 
 LoggingLevel = Literal[tuple(SEVERITY)]  # type: ignore[valid-type]
 ProgressToken = RequestId = int | str
 Cursor, ElicitRequestedSchema = str, dict[str, Any]
 LATEST_PROTOCOL_VERSION, DEFAULT_NEGOTIATED_VERSION = HANDSHAKE[-1].name, HEADERLESS.name
+LATEST_MODERN_VERSION = STATELESS[-1].name
+MODERN_PROTOCOL_VERSIONS = tuple(revision.name for revision in STATELESS)
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601
 INVALID_PARAMS, INTERNAL_ERROR, URL_ELICITATION_REQUIRED = -32602, -32603, -32042
 CONNECTION_CLOSED, REQUEST_TIMEOUT = -32000, -32001
+HEADER_MISMATCH, MISSING_REQUIRED_CLIENT_CAPABILITY = -32020, -32021
+ElicitationResult = Accepted | Declined | Cancelled
+CallNext = HandlerResult = Any
 AcceptedElicitation, DeclinedElicitation, CancelledElicitation = Accepted, Declined, Cancelled
 
 McpError = MCPError = errors.ProtocolError  # so that `except McpError` catches every answer

@@ -17,9 +17,11 @@ from starlette.routing import Mount, Route
 from dovetail import Client
 from dovetail.compat import (
     CallToolRequest,
+    ListPromptsResult,
     ListToolsRequest,
     ListToolsResult,
     LowLevelServer as Server,
+    Prompt,
     SseServerTransport,
     StreamableHTTPSessionManager,
     Tool,
@@ -238,6 +240,65 @@ async def test_a_subscription_reaches_the_handler_and_the_subscriber() -> None:
     async with Client(server, revision=OLD) as client:
         await client.subscribe("x://a", print)
     assert server.subscribed == "x://a"
+
+
+@pytest.mark.parametrize("revision", [OLD, MODERN])
+async def test_a_handler_can_ask_and_report_progress(revision: str) -> None:
+    server: Any = Server("s")
+    reported: list[Any] = []
+
+    @server.call_tool(validate_input=False)
+    async def call_tool(name: str, arguments: Any) -> Any:
+        context = server.request_context
+        await context.session.send_progress_notification(context.meta.progressToken, 1, total=2)
+        schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+        answer = await context.session.elicit_form("Who?", schema)
+        return {"action": answer.action, "content": answer.content}
+
+    async with Client(
+        server,
+        revision=revision,
+        on_elicit=lambda request: {"name": "Ada"},
+        on_progress=lambda update: reported.append((update.progress, update.total)),
+    ) as client:
+        result = await client.call_tool("greet")
+    assert result.structured_content == {"action": "accept", "content": {"name": "Ada"}}
+    assert reported[0] == (1, 2)
+
+
+async def test_a_question_that_the_client_cannot_answer_is_an_error() -> None:
+    server: Any = Server("s")
+
+    @server.call_tool(validate_input=False)
+    async def call_tool(name: str, arguments: Any) -> Any:
+        return await server.request_context.session.list_roots()
+
+    async with Client(server, revision=MODERN) as client:
+        with pytest.raises(ProtocolError) as caught:
+            await client.call_tool("a")
+    assert caught.value.code == -32021
+
+
+async def test_a_handler_is_added_by_its_method() -> None:
+    server = release2()
+
+    async def list_prompts(ctx: Any, params: Any) -> Any:
+        return ListPromptsResult(prompts=[Prompt(name=ctx.method)])
+
+    server.add_request_handler("prompts/list", Any, list_prompts)
+    async with pair(server) as client:
+        assert [prompt.name for prompt in await client.list_prompts()] == ["prompts/list"]
+    with pytest.raises(ConfigError, match="acme/search is not a method of the protocol"):
+        server.add_request_handler("acme/search", Any, list_prompts)
+
+
+async def test_an_application_serves_a_low_level_server() -> None:
+    app = release2().streamable_http_app(json_response=True, stateless_http=True)
+    async with (
+        on_port(app) as site,
+        Client(f"http://127.0.0.1:{site.port}/mcp", revision=OLD) as client,
+    ):
+        assert (await client.call_tool("add", {"a": 1})).text == "2"
 
 
 async def test_the_lifespan_is_in_the_request_context() -> None:

@@ -52,13 +52,20 @@ NAMES = """
     Resource ResourceLink ResourceTemplate ResourceTemplateReference ResourceUpdatedNotification
     ResourcesCapability Role Root SamplingMessage ServerCapabilities ServerResult SetLevelRequest
     SubscribeRequest TextContent TextResourceContents Tool ToolAnnotations ToolChoice
-    ToolResultContent ToolUseContent ToolsCapability
+    ToolResultContent ToolUseContent ToolsCapability JSONRPCMessage JSONRPCRequest
+    ElicitationResult LATEST_MODERN_VERSION
 """
 
 
 @pytest.mark.parametrize("name", NAMES.split())
 def test_the_names_that_servers_import_are_there(name: str) -> None:
     assert getattr(compat, name) is getattr(compat, name)
+
+
+@pytest.mark.parametrize("name", ["base", "TYPE_CHECKING", "Nonsense", "NonsenseRequest"])
+def test_other_names_are_not_there(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}'"):
+        getattr(compat, name)
 
 
 def test_types_need_no_pydantic() -> None:
@@ -290,6 +297,13 @@ def test_media_have_the_methods_of_the_peers(tmp_path: Any) -> None:
     assert File(tmp_path / "a.txt").to_resource_content().resource.text == "hello"
     named = File(data=b"\xff", format="pdf", name="report").to_resource_content().resource
     assert (named.uri, named.mimeType) == ("file:///report.pdf", "application/pdf")
+
+
+def test_the_constructors_of_fastmcp_accept_any_content() -> None:
+    assert ToolResult(content="said").content[0].text == "said"
+    assert ToolResult(content={"a": 1}, structured_content={"a": 1}).content[0].text == '{"a":1}'
+    assert compat.Message(content="said", role="assistant").content.text == "said"
+    assert isinstance(ToolResult("a"), CallToolResult)
 
 
 def test_a_result_can_be_an_error() -> None:

@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from .wire import METHOD_NOT_FOUND
+
 KEYS = {"tools": "name", "resources": "uri", "resourceTemplates": "uriTemplate", "prompts": "name"}
 SCHEMAS = ("inputSchema", "outputSchema")
 Snapshot = dict[str, Any]
@@ -103,7 +105,7 @@ def _parse_json_text(answer: Any) -> Any:
 
 PREFIX = re.compile(
     r"^Error (executing tool|calling tool|reading resource|rendering prompt) \S+?(: |$)"
-    r"|^Error creating resource from template: |^KeyError: "
+    r"|^Error creating resource from template: "
 )
 
 
@@ -116,20 +118,43 @@ def _drop_error_prefix(answer: Any) -> Any:
     result = answer.get("result") or {}
     if "error" not in answer and not result.get("isError"):
         return answer
+    if answer.get("error", {}).get("code") == METHOD_NOT_FOUND:
+        return {"failed": "method not found"}
     texts = [each.get("text", "") for each in result.get("content", [])]
     text = answer["error"]["message"] if "error" in answer else "\n".join(texts)
-    return {"failed": PREFIX.sub("", text)}
+    return {"failed": PREFIX.sub("", text).removeprefix("KeyError: ")}
+
+
+CONTENT = ("text", "image", "audio", "resource", "resource_link")
+
+
+def _drop_content_schema(schema: Any) -> Any:
+    kind = (schema or {}).get("properties", {}).get("type", {}).get("const")
+    return None if kind in CONTENT else schema
+
+
+def _drop_repeated_content(answer: Any) -> Any:
+    result = answer.get("result") or {}
+    repeated = result.get("structuredContent") or {}
+    if repeated.get("type") not in CONTENT:
+        return answer
+    rest = {key: value for key, value in result.items() if key != "structuredContent"}
+    return {**answer, "result": rest}
 
 
 SCHEMA_NORMALISATIONS = (
     Normalisation("titles that are derived from names are left out", _drop_titles),
     Normalisation("the names of definitions may differ", _inline),
+    Normalisation("content is not described as structured content", _drop_content_schema),
     Normalisation("unknown arguments are refused", _drop(("additionalProperties", False))),
+    Normalisation("other properties are allowed by default", _drop(("additionalProperties", True))),
+    Normalisation("FastMCP marks wrapped results", _drop(("x-fastmcp-wrap-result", True))),
     Normalisation("the order of required properties has no meaning", _sort_required),
     Normalisation("the dialect may be named", _drop(("$schema", ...))),
 )
 ANSWER_NORMALISATIONS = (
     Normalisation("error messages have no prefix, and texts are not hidden", _drop_error_prefix),
+    Normalisation("content is not repeated as structured content", _drop_repeated_content),
     Normalisation("JSON in a text may have spaces", _parse_json_text),
     Normalisation(
         "empty fields, and fields that have their default value, may be left out",
@@ -199,7 +224,7 @@ def _arguments(prompt: dict[str, Any]) -> dict[str, bool]:
 
 def _point_out(expected: Any, found: Any, path: str = "") -> str:
     """Describe the first place where two values differ."""
-    if isinstance(expected, dict) and isinstance(found, dict):
+    if isinstance(expected, dict) and isinstance(found, dict) and expected.keys() & found.keys():
         for key in [*expected, *found]:
             if expected.get(key, ...) != found.get(key, ...):
                 return _point_out(expected.get(key, ...), found.get(key, ...), f"{path}.{key}")

@@ -38,6 +38,13 @@ def load(path):
     if path.is_dir():
         has_server = (path / "server.py").exists()
         return vars(importlib.import_module(f"{path.name}.server")) if has_server else {}
+    root = path.parent
+    while (root / "__init__.py").exists():
+        root = root.parent
+    if root != path.parent:
+        sys.path.insert(0, str(root))
+        name = ".".join(path.relative_to(root).with_suffix("").parts)
+        return vars(importlib.import_module(name))
     spec = importlib.util.spec_from_file_location("example", path)
     module = sys.modules["example"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
