@@ -30,7 +30,6 @@ HTTPX_HEADERS = ("accept", "accept-encoding", "connection", "user-agent")
 CODES = {ConnectionClosed: (-32000, -32000), TimedOut: (-32001, 408)}
 """The codes of errors that are not from the server, in release 2 of the SDK and in release 1."""
 LISTS = {"tools": "Tool", "resources": "Resource", "prompts": "Prompt"}
-ElicitationFnT = ListRootsFnT = LoggingFnT = MessageHandlerFnT = ProgressFnT = SamplingFnT = Any
 
 
 def _is_release_1() -> bool:
@@ -133,16 +132,6 @@ class create_mcp_http_client(SimpleNamespace):
         return self
 
     async def __aexit__(self, *error: object) -> None: ...
-
-
-class SdkInternals:
-    """A part of the SDK that frameworks import, but need only for options that they rarely use."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        raise ConfigError("dovetail.compat has no internals of the SDK: docs/guides/moving.md")
-
-
-ArgModelBase = FuncMetadata = SessionMessage = StreamableHTTPTransport = SdkInternals
 
 
 class RequestContext(SimpleNamespace):
