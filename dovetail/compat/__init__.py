@@ -57,10 +57,9 @@ _LAZY = {
 create_proxy = FastMCP.as_proxy
 _load_lazily, _ = lazy(globals(), _LAZY)
 CLIENTS = frozenset(
-    """ArgModelBase Client ClientRequestContext ClientSession ElicitationFnT FuncMetadata
-    ListRootsFnT LoggingFnT MessageHandlerFnT ProgressFnT RequestContext SamplingFnT SessionMessage
-    StdioServerParameters StreamableHTTPTransport create_mcp_http_client sse_client stdio_client
-    streamable_http_client streamablehttp_client websocket_client""".split()  # noqa: SIM905
+    """Client ClientRequestContext ClientSession RequestContext StdioServerParameters
+    create_mcp_http_client sse_client stdio_client streamable_http_client streamablehttp_client
+    websocket_client""".split()  # noqa: SIM905
 )
 """The names in `client.py`, which is imported on first use. `Client` is FastMCP's."""
 

@@ -30,7 +30,6 @@ HTTPX_HEADERS = ("accept", "accept-encoding", "connection", "user-agent")
 CODES = {ConnectionClosed: (-32000, -32000), TimedOut: (-32001, 408)}
 """The codes of errors that are not from the server, in release 2 of the SDK and in release 1."""
 LISTS = {"tools": "Tool", "resources": "Resource", "prompts": "Prompt"}
-ElicitationFnT = ListRootsFnT = LoggingFnT = MessageHandlerFnT = ProgressFnT = SamplingFnT = Any
 
 
 def _is_release_1() -> bool:
@@ -47,9 +46,6 @@ def _seconds(value: Any) -> Any:
 
 def _on_progress(callback: Any) -> Any:
     return callback and (lambda update: callback(update.progress, update.total, update.message))
-
-
-# transports
 
 
 class Streams(msgspec.Struct, eq=False):
@@ -138,19 +134,6 @@ class create_mcp_http_client(SimpleNamespace):
     async def __aexit__(self, *error: object) -> None: ...
 
 
-# sessions
-
-
-class SdkInternals:
-    """A part of the SDK that frameworks import, but need only for options that they rarely use."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        raise ConfigError("dovetail.compat has no internals of the SDK: docs/guides/moving.md")
-
-
-ArgModelBase = FuncMetadata = SessionMessage = StreamableHTTPTransport = SdkInternals
-
-
 class RequestContext(SimpleNamespace):
     """What the callbacks of a session receive besides the params."""
 
@@ -201,20 +184,20 @@ class CompatClientSession:
         self._timeout = self._timeout or streams.read_timeout or DEFAULT.timeout_max
         self._stack.push_async_callback(self._client.close)
         if self.opens:
-            async with AsyncExitStack() as stack:
-                stack.push_async_exit(self.__aexit__)
+            try:
                 await self.initialize()
-                stack.pop_all()
+            except BaseException:
+                await self._stack.aclose()  # `__aexit__` is not called
+                raise
         return self
 
     async def __aexit__(self, *error: object) -> None:
         await self._stack.aclose()
 
     async def _run(self, request: Awaitable[Any]) -> Any:
-        """Wait for an answer. Errors of the connection become McpError, as those of servers are."""
         try:
             answer = await request
-        except (ConnectionClosed, TimedOut) as error:
+        except (ConnectionClosed, TimedOut) as error:  # errors from the server are McpErrors
             raise ProtocolError(CODES[type(error)][_is_release_1()], str(error)) from error
         return types.EmptyResult() if answer is None else answer
 
@@ -259,10 +242,9 @@ class CompatClientSession:
     ) -> Any:  # fmt: skip
         """Call a tool. If it fails, the result has `isError` set."""
         timeout, report = _seconds(read_timeout_seconds), _on_progress(progress_callback)
-        return await self._run(self._client.call_tool(
-            name, arguments, timeout=timeout or self._timeout, on_progress=report,
-            raise_on_error=False, meta=meta,
-        ))  # fmt: skip
+        options = {"timeout": timeout or self._timeout, "on_progress": report, "meta": meta}
+        call = self._client.call_tool(name, arguments, raise_on_error=False, **options)
+        return await self._run(call)
 
     async def read_resource(self, uri: Any) -> Any:
         """Return a result whose `contents` are text or blobs."""

@@ -38,10 +38,12 @@ PLACES = {
 SDK_NAMES = {"FastMCP": "SDKFastMCP", "Server": "LowLevelServer"}
 """The names that mean something else in the official SDK than in FastMCP."""
 ANNOTATIONS = frozenset(
-    """AuthProvider EventCallback EventId EventMessage EventStore HandlerResult JSONRPCMessage
-    RequestResponder ServerMessageMetadata ServerMiddleware StarletteWithLifespan StreamId""".split()  # noqa: SIM905
+    """ArgModelBase AuthProvider ElicitationFnT EventCallback EventId EventMessage EventStore
+    FuncMetadata HandlerResult JSONRPCMessage ListRootsFnT LoggingFnT MessageHandlerFnT ProgressFnT
+    RequestResponder SamplingFnT ServerMessageMetadata ServerMiddleware SessionMessage StreamId
+    StarletteWithLifespan StreamableHTTPTransport""".split()  # noqa: SIM905
 )
-"""The names that servers use only in annotations, or for options that Dovetail does not have."""
+"""The names that programs use only in annotations, or for options that Dovetail does not have."""
 _Annotation = type("Annotation", (), {"__class_getitem__": lambda *_: _Annotation})
 READ_AS_DICT = ("mcp", "mcp_types", "mcp.client.streamable_http", "mcp.shared.exceptions")
 """The modules in which frameworks look for names with `vars`, so the names must be there."""
