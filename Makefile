@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
 
 .PHONY: demo test test-all test-lowest coverage setup system assets page pictures check count conformance \
-	interop install-check openapi-check matrix fuzz bench bench-gateway bench-backend bench-inspector \
+	interop moving install-check openapi-check matrix fuzz bench bench-gateway bench-backend bench-inspector \
 	bench-check soak clean
 
 demo: $(VENV)/.package
@@ -78,6 +78,10 @@ conformance: $(VENV)/.package
 interop: $(VENV)/.tools
 	$(BIN)/python -m tests.interop.run
 
+# Which published servers and examples of other libraries run unedited; it installs them from PyPI.
+moving: $(VENV)/.package
+	$(BIN)/python -m tests.moving
+
 # Entries of `dovetail install` start as hosts start them, from every kind of environment.
 install-check: $(VENV)/.tools
 	$(BIN)/python -m tests.host_configs.bare_start
@@ -126,5 +130,5 @@ $(VENV)/.tools: $(VENV)/.package requirements-dev.txt
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-* .bench .conformance .interop .node dist build .pytest_cache .mypy_cache \
+	rm -rf .venv .venv-* .bench .conformance .interop .moving .node dist build .pytest_cache .mypy_cache \
 		.ruff_cache .hypothesis .fuzz .coverage

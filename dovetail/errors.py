@@ -64,7 +64,8 @@ class ProtocolError(DovetailError):
 
     Args:
         first: The code, or the message if it is a string. Every subclass has its own code, so the
-            code can be omitted: `InvalidParams("no such prompt")`.
+            code can be omitted: `InvalidParams("no such prompt")`. An object with `code`, `message`
+            and `data` stands for all three.
         message: What happened (default: the first line of the class's docstring).
         data: Details for the other side, as any JSON value.
         code: The code of the error (default: the code of the class). An error whose code is not an
@@ -76,7 +77,7 @@ class ProtocolError(DovetailError):
 
     def __init__(
         self,
-        first: int | str | None = None,
+        first: Any = None,
         /,
         message: str | None = None,
         data: Any = None,
@@ -85,6 +86,8 @@ class ProtocolError(DovetailError):
     ) -> None:
         if isinstance(first, str):
             first, message, data = None, first, message if data is None else data
+        elif hasattr(first, "message"):
+            first, message, data = first.code, first.message, first.data
         if first is not None:
             code = first
         self.code = type(self).code if code is None else code

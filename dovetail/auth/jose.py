@@ -40,6 +40,9 @@ class InvalidJwt(ValueError):
     """
 
 
+_KEY_TYPES: Mapping[str, Any] = {"ES": "EC", "RS": "RSA", "PS": "RSA", "Ed": "OKP"}
+
+
 def generate_key() -> dict[str, Any]:
     """Return a new ES256 key as a JWK, including its private members."""
     key: dict[str, Any] = _library("jwk").generate_key("EC", "P-256").as_dict(private=True)
@@ -67,8 +70,7 @@ def load_key(jwk: Mapping[str, Any]) -> Any:
 
 def load_private_key(pem: str | bytes, algorithm: str) -> Any:
     """Import a PEM private key for this algorithm. Raises ConfigError if the key cannot be used."""
-    types: Mapping[str, Any] = {"ES": "EC", "RS": "RSA", "PS": "RSA", "Ed": "OKP"}
-    kind = types.get(algorithm[:2])
+    kind = _KEY_TYPES.get(algorithm[:2])
     if kind is None:
         raise ConfigError(f"algorithm={algorithm!r} is not supported. Use ES256.")
     library = _library("jwk")
@@ -82,6 +84,19 @@ def load_private_key(pem: str | bytes, algorithm: str) -> Any:
             "BEGIN and END lines."
         )
     return key
+
+
+def load_public_pem(pem: str | bytes, algorithm: str) -> dict[str, Any]:
+    """Return a PEM public key for this algorithm as a JWK. Raises ConfigError if the key cannot be
+    used."""
+    try:
+        key = _library("jwk").import_key(pem, _KEY_TYPES[algorithm[:2]])
+        return public_jwk(key.as_dict())
+    except Exception:
+        raise ConfigError(
+            f"This is not a public key for {algorithm}. Pass the key as PEM, with its BEGIN and "
+            "END lines."
+        ) from None
 
 
 def public_jwk(jwk: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Rewrite the imports of the official SDK and FastMCP in a Python program to `dovetail.compat`.
 
 The syntax tree says where an import is, and only those characters of the text are replaced. So
-comments and layout stay as they are. What cannot be rewritten is left alone and listed as a `Place`:
-names that `dovetail.compat` does not have, and options and methods that it refuses.
+comments and layout stay as they are. What cannot be rewritten is left alone and listed as a
+`Place`: names that `dovetail.compat` does not have, and options and methods that it refuses.
 """
 
 import ast
@@ -14,13 +14,13 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from ..compat.imports import MODULES, PLACES, VERSIONS
+from ..compat.imports import MODULES, PLACES, SDK_NAMES, VERSIONS
 from ..compat.instead import ELSEWHERE, INSTEAD, REFUSED
 from ..errors import ConfigError
 
-COMPAT = "dovetail.compat"
+COMPAT, TYPES = "dovetail.compat", "dovetail.compat.types"
 SEE = "see docs/guides/moving.md for what Dovetail has"
-SERVERS = ("FastMCP", "MCPServer")
+SERVERS = ("FastMCP", "MCPServer", "SDKFastMCP")
 AS_MODULE = "module"
 LINE_END = re.compile(r"\r\n|\r|\n")
 FROM = re.compile(r"from(?:\s|\\(?=[\r\n]))+")
@@ -36,7 +36,7 @@ class Place(NamedTuple):
     instead: str
 
 
-class Edit(NamedTuple):
+class TextEdit(NamedTuple):
     """Characters of a program to replace."""
 
     start: int
@@ -76,7 +76,7 @@ class Program:
             self.tree = ast.parse(text)
         self.line_starts = [0, *(end.end() for end in LINE_END.finditer(text))]
         self.newline = next((end[0] for end in LINE_END.finditer(text)), "\n")
-        self.edits: list[Edit] = []
+        self.edits: list[TextEdit] = []
         self.places: list[Place] = []
         self.names: dict[str, str] = {}
         """What the names in the program were imported as."""
@@ -117,19 +117,19 @@ class Program:
             return
         prefix = self.text[self.line_starts[node.lineno - 1] : start]
         separator = "; " if prefix.strip() else self.newline + prefix
-        before = _statements({alias: found[alias] or module for alias in apart})
+        before = _statements(module, {alias: found[alias] or module for alias in apart})
         if moved is None:
-            self.edits.append(Edit(start, end, separator.join(before)))
+            self.edits.append(TextEdit(start, end, separator.join(before)))
             return
         begin = FROM.match(self.text, start)
         assert begin is not None
         if not self.text.startswith(module, begin.end()):  # `from mcp . types import`
             self.add_place(node.lineno, module, f"import from {moved}")
             return
-        self.edits.append(Edit(begin.end(), begin.end() + len(module), moved))
+        self.edits.append(TextEdit(begin.end(), begin.end() + len(module), moved))
         if before:
-            self.edits.append(Edit(start, start, separator.join([*before, ""])))
-            self.edits += self.without(node, apart)
+            self.edits.append(TextEdit(start, start, separator.join([*before, ""])))
+        self.edits += self.edit_names(node, apart)
 
     def find_name(self, module: str, alias: ast.alias) -> str | None:
         """Return the module of Dovetail to import a name from, and remember what it is."""
@@ -143,14 +143,18 @@ class Program:
             self.names[name] = alias.name
         return place
 
-    def without(self, node: ast.ImportFrom, apart: list[ast.alias]) -> Iterator[Edit]:
-        """Remove names from an import. In a list with one name per line, only those lines go."""
+    def edit_names(self, node: ast.ImportFrom, apart: list[ast.alias]) -> Iterator[TextEdit]:
+        """Spell the names of an import, and remove those that are imported apart. In a list with
+        one name per line, only those lines go."""
         (start, _), (_, end) = self.span(node.names[0]), self.span(node.names[-1])
-        if node.lineno == node.end_lineno or end == self.span(node)[1]:
-            kept = [alias for alias in node.names if alias not in apart]
-            texts = [self.text[slice(*self.span(alias))] for alias in kept]
-            yield Edit(start, end, ", ".join(texts))
+        kept = [alias for alias in node.names if alias not in apart]
+        if apart and (node.lineno == node.end_lineno or end == self.span(node)[1]):
+            names = [_spell(node.module or "", alias) for alias in kept]
+            yield TextEdit(start, end, ", ".join(names))
             return
+        for alias in kept:
+            if _new_name(node.module or "", alias.name) != alias.name:
+                yield TextEdit(*self.span(alias), _spell(node.module or "", alias))
         for alias in apart:
             start, end = self.span(alias)
             comma = COMMA.match(self.text, end)
@@ -158,21 +162,23 @@ class Program:
             line, rest = self.line_starts[alias.lineno - 1], BLANK.match(self.text, end)
             if rest is not None and not self.text[line:start].strip():
                 start, end = line, rest.end()
-            yield Edit(start, end, "")
+            yield TextEdit(start, end, "")
 
     def move_modules(self, node: ast.Import) -> None:
         """Rewrite `import mcp.types as types`, and `import mcp`, which keeps its name."""
         for alias in node.names:
             root, (start, end) = alias.name.partition(".")[0], self.span(alias)
-            if alias.asname is not None and _is_known(alias.name):
-                place = PLACES.get(alias.name, COMPAT)
+            if alias.asname is not None and _is_ours(alias.name):
+                self.modules[alias.asname] = (alias.name, alias.name)
+            elif alias.asname is not None and root in VERSIONS:
+                place = _place(alias.name)
                 self.modules[alias.asname] = (alias.name, place)
-                self.edits.append(Edit(start, start + len(alias.name), place))
+                self.edits.append(TextEdit(start, start + len(alias.name), place))
             elif root in VERSIONS and root in self.variables:
                 self.add_place(node.lineno, root, f"{root} is also a variable; rename one of them")
             elif root in VERSIONS:
                 self.modules[root] = (root, COMPAT)
-                self.edits.append(Edit(start, end, f"{COMPAT} as {root}"))
+                self.edits.append(TextEdit(start, end, f"{COMPAT} as {root}"))
 
     def shorten_paths(self) -> None:
         """Rewrite the uses of a module: `mcp.server.fastmcp.FastMCP` becomes `mcp.FastMCP`."""
@@ -190,12 +196,15 @@ class Program:
         if depth == len(parts):  # only a module
             depth -= 1
         written, name = ".".join([root, *parts[:depth]]), parts[depth]
-        place = _find(".".join([module, *parts[:depth]]), name)
+        used = ".".join([module, *parts[:depth]])
+        places = [place for place in _find_all(used, name) if place in (own, COMPAT, TYPES)]
+        places = [place for place in places if f"{place}.".startswith(f"{own}.")]
         start = self.span(node)[0]
-        if place is None or not place.startswith(own):
+        if not places:
             self.add_place(node.lineno, f"{written}.{name}", ELSEWHERE.get(name, ""))
-        elif not _is_ours(module) and self.text.startswith(written, start):
-            self.edits.append(Edit(start, start + len(written), root + place.removeprefix(own)))
+        elif not _is_ours(module) and self.text.startswith(f"{written}.{name}", start):
+            short = f"{root}{places[-1].removeprefix(own)}.{_new_name(used, name)}"
+            self.edits.append(TextEdit(start, start + len(f"{written}.{name}"), short))
 
     # calls
 
@@ -262,28 +271,59 @@ def _is_known(module: str | None) -> bool:
     return (module or "").partition(".")[0] in VERSIONS or _is_ours(module or "")
 
 
+def _place(module: str) -> str:
+    """Return the module of Dovetail that takes the place of a whole module."""
+    places = PLACES.get(module, ())
+    return f"{COMPAT}.{places[0]}" if len(places) == 1 else COMPAT
+
+
 def _find(module: str, name: str) -> str | None:
-    """Return the module of Dovetail that has a name; AS_MODULE if the name is a module itself."""
+    """Return the module of Dovetail to import a name from; AS_MODULE if it is a module itself."""
     if name == "*":
-        return PLACES.get(module, COMPAT)
-    for place in filter(None, (PLACES.get(module), COMPAT)):
-        try:
-            found = getattr(import_module(place), name)
-        except (AttributeError, ImportError):
-            continue
-        if not isinstance(found, ModuleType) or name == "types":
-            return place
-    return AS_MODULE if name in MODULES else None
+        return _place(module)
+    places = _find_all(module, name)
+    return places[-1] if places else AS_MODULE if name in MODULES else None
 
 
-def _statements(places: dict[ast.alias, str]) -> list[str]:
-    """Return statements that import names from these places, one for each place."""
+def _find_all(module: str, name: str) -> list[str]:
+    """Return the modules of Dovetail in which a name means the same as in `module`, the shortest
+    last."""
+    name, first = _new_name(module, name), [f"{COMPAT}.{one}" for one in PLACES.get(module, ())]
+    places = [module, COMPAT] if _is_ours(module) else [*first, COMPAT]
+    places = [place for place in places if _has(place, name)]
+    values = [getattr(import_module(place), name) for place in places]
+    if not values or (isinstance(values[0], ModuleType) and name != "types"):
+        return []
+    return [place for place, value in zip(places, values, strict=True) if value is values[0]]
+
+
+def _new_name(module: str, name: str) -> str:
+    """Return the name in Dovetail. A few mean something else in the official SDK."""
+    return SDK_NAMES.get(name, name) if module.startswith("mcp.") else name
+
+
+def _spell(module: str, alias: ast.alias) -> str:
+    """Return a name as an import spells it."""
+    name = _new_name(module, alias.name)
+    bound = alias.asname or alias.name
+    return f"{name} as {bound}" if alias.asname or bound != name else name
+
+
+def _has(place: str, name: str) -> bool:
+    try:
+        return hasattr(import_module(place), name)
+    except ImportError:  # a name in ELSEWHERE
+        return False
+
+
+def _statements(module: str, places: dict[ast.alias, str]) -> list[str]:
+    """Return statements that import names of a module from these places, one for each place."""
     lines: dict[str, list[str]] = {}
     for alias, place in places.items():
         if place == AS_MODULE:
             lines[f"import {COMPAT} as {alias.asname or alias.name}"] = []
         else:
-            name = alias.name + (f" as {alias.asname}" if alias.asname else "")
+            name = _spell("" if place == module else module, alias)
             lines.setdefault(f"from {place} import ", []).append(name)
     return [line + ", ".join(names) for line, names in lines.items()]
 
@@ -324,8 +364,6 @@ def _probe_app(**options: Any) -> None:
 PROBES: dict[str, Callable[..., Any]] = {
     "FastMCP": _probe_server,
     **{kind: partial(_probe_component, kind) for kind in ("tool", "resource", "prompt")},
-    **dict.fromkeys(
-        ("run", "run_async", "http_app", "streamable_http_app", "sse_app"), _probe_app
-    ),
+    **dict.fromkeys(("run", "run_async", "http_app", "streamable_http_app", "sse_app"), _probe_app),
 }
 """Functions that raise ConfigError if an option is refused."""

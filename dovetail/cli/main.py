@@ -54,6 +54,7 @@ from . import (
     uninstall,
     worker,
 )
+from .compat import split_program_arguments
 from .options import add_target_options
 from .output import one_line, prepare_streams, print_error, print_json
 from .session import run_session
@@ -84,6 +85,7 @@ VERBS: dict[str, Verb] = {
             "dovetail run shop.servers:make_server --http --hosts mcp.example.com",
             "dovetail run --openapi petstore.json --base-url https://pets.example.com/v1",
             "dovetail run --openapi https://pets.example.com/api.json --credential key=PETS_KEY",
+            "dovetail run --compat mcp-server-git -- --repository .",
         ),
     ),
     "gateway": Verb(
@@ -338,7 +340,9 @@ def _parse(arguments: Sequence[str]) -> Namespace:
         parser.exit(EXIT_OK)
     if not arguments[0].startswith("-") and arguments[0] not in VERBS:
         parser.error(f"unknown command {arguments[0]!r}; {_suggest_verb(arguments[0])}")
+    arguments, program = split_program_arguments(arguments)
     options, rest = parser.parse_known_args(arguments)
+    options.program_arguments = program
     _use_late_arguments(options, rest, verbs.choices[options.verb])
     options.known = {
         name: sorted(word for word in verb._option_string_actions if word.startswith("--"))
@@ -370,6 +374,8 @@ def _use_late_arguments(options: Namespace, rest: list[str], verb: ArgumentParse
 
 def _suggest_quotes(options: Namespace, rest: list[str]) -> str:
     """Suggest quotes for a command, unless it is a file or a URL."""
+    if getattr(options, "compat", None) is not None:
+        return "; put the program's own arguments after --"
     first = getattr(options, "source", None) or getattr(options, "target", None) or ""
     if not first or "." in first or "/" in first:
         return ""

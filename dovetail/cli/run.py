@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConfigError
 from ..python_target.parse import parse_python_target
 from .backend import add_backend_option, add_tasks_option, use_backend_options
+from .compat import add_compat_option, run_compat
 from .openapi import add_openapi_arguments, check_openapi_options, make_openapi_server
 from .options import integer, parse_seconds
 from .output import print_json
@@ -39,6 +40,7 @@ def add_run_arguments(parser: ArgumentParser) -> None:
     add_network_arguments(parser)
     add_tasks_option(parser)
     add_openapi_arguments(parser)
+    add_compat_option(parser)
 
 
 def add_network_arguments(parser: ArgumentParser) -> None:
@@ -100,6 +102,9 @@ def add_network_arguments(parser: ArgumentParser) -> None:
 
 
 def run_server(options: Namespace) -> None:
+    if options.compat is not None:
+        run_compat(options, _given_options(options))
+        return
     server = _load(options)
     settings = read_network_settings(options, server.name)
     use_backend_options(server, options)
@@ -108,6 +113,17 @@ def run_server(options: Namespace) -> None:
 
         log_requests(server)
     server.run(options.transport, **settings)
+
+
+def _given_options(options: Namespace) -> list[str]:
+    """Return what the user has given that concerns only servers of Dovetail's own."""
+    given = [] if options.file is None else [options.file]
+    if options.transport in NETWORK_TRANSPORTS:
+        given.append(f"--{options.transport}")
+    names = ("openapi", "backend", *NETWORK_SETTINGS)
+    return given + [
+        f"--{name.replace('_', '-')}" for name in names if getattr(options, name) is not None
+    ]
 
 
 def _load(options: Namespace) -> "RunnableService":

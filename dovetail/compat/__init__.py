@@ -12,6 +12,7 @@ docs/guides/moving.md for a list of the differences.
 from typing import Any
 
 from ..errors import ToolError
+from ..lazy import lazy
 from . import types
 from .components import (
     BinaryResource,
@@ -20,14 +21,11 @@ from .components import (
     CompatTemplate as ResourceTemplate,
     CompatTool as Tool,
     FileResource,
-    FunctionPrompt,
-    FunctionResource,
-    FunctionTool,
     TextResource,
 )
 from .context import CompatContext as Context, CompatSession as ServerSession
 from .instead import ELSEWHERE
-from .server import FastMCP, MCPServer
+from .server import FastMCP, MCPServer, SDKFastMCP
 from .types import CompatAudio as Audio, CompatFile as File, CompatImage as Image
 
 __all__ = [
@@ -35,18 +33,46 @@ __all__ = [
     "BinaryResource", "BlobResourceContents", "CallToolResult", "CancelledElicitation",
     "Completion", "CompletionArgument", "CompletionContext", "Context", "CurrentContext",
     "DeclinedElicitation", "EmbeddedResource", "ErrorData", "FastMCP", "FastMCPError", "File",
-    "FileResource", "FunctionPrompt", "FunctionResource", "FunctionTool", "Icon", "Image",
-    "ImageContent", "MCPError", "MCPServer", "McpError", "Message", "ModelPreferences",
-    "NotFoundError", "Prompt", "PromptError", "PromptMessage", "PromptReference", "Resource",
-    "ResourceError", "ResourceLink", "ResourceTemplate", "ResourceTemplateReference",
-    "SamplingMessage", "ServerSession", "TextContent", "TextResource", "TextResourceContents",
-    "Tool", "ToolAnnotations", "ToolError", "ToolResult", "UserMessage", "ValidationError",
+    "FileResource", "Icon", "Image", "ImageContent", "MCPError", "MCPServer", "McpError",
+    "Message", "ModelPreferences", "NotFoundError", "Prompt", "PromptError", "PromptMessage",
+    "PromptReference", "Resource", "ResourceError", "ResourceLink", "ResourceTemplate",
+    "ResourceTemplateReference", "SDKFastMCP", "SamplingMessage", "ServerSession", "TextContent",
+    "TextResource", "TextResourceContents", "Tool", "ToolAnnotations", "ToolError",
+    "ToolResult", "UserMessage", "ValidationError",
 ]  # fmt: skip
+_LAZY = {
+    "auth": "AccessToken AuthSettings BearerAuthProvider JWTVerifier RemoteAuthProvider "
+    "StaticTokenVerifier TokenVerifier TransportSecuritySettings require_scopes",
+    "components": "FunctionPrompt FunctionResource FunctionTemplate FunctionTool",
+    "dependencies": "CurrentAccessToken CurrentContext CurrentFastMCP CurrentHeaders "
+    "CurrentRequest Depends configure_logging get_access_token get_context "
+    "get_http_headers get_http_request get_logger get_server",
+    "lowlevel": "InitializationOptions LowLevelServer NotificationOptions ReadResourceContents "
+    "RequestContext ServerRequestContext SseServerTransport StreamableHTTPSessionManager "
+    "stdio_server",
+    "middleware": "CallNext DetailedTimingMiddleware ErrorHandlingMiddleware LoggingMiddleware "
+    "Middleware MiddlewareContext StructuredLoggingMiddleware TimingMiddleware",
+}
+"""The names that are loaded on first use, by module."""
+create_proxy = FastMCP.as_proxy
+_load_lazily, _ = lazy(globals(), _LAZY)
+CLIENTS = frozenset(
+    """Client ClientRequestContext ClientSession RequestContext StdioServerParameters
+    create_mcp_http_client sse_client stdio_client streamable_http_client streamablehttp_client
+    websocket_client""".split()  # noqa: SIM905
+)
+"""The names in `client.py`, which is imported on first use. `Client` is FastMCP's."""
 
 
 def __getattr__(name: str) -> Any:
+    if name in CLIENTS:
+        from . import client
+
+        return client.CompatFastMCPClient if name == "Client" else getattr(client, name)
     if name in ELSEWHERE:
         raise ImportError(f"{name} is not in dovetail.compat: {ELSEWHERE[name]}")
+    if any(name in names.split() for names in _LAZY.values()):
+        return _load_lazily(name)
     try:
         return getattr(types, name)
     except AttributeError:

@@ -1,51 +1,51 @@
 """Clients with the API of the official SDK and of FastMCP, on top of `dovetail.Client`.
 
 A transport of the SDK connects and yields two streams. Here, a transport only says how to reach the
-server: both streams are the same `Streams` value, and the session opens a `Client` with it. So an
-agent framework that was written for the SDK reaches servers of every revision.
+server: both streams are the same `Streams` value, and the session opens a `Client` with it. The
+results are Dovetail's own values, which have the attributes and methods of the SDK's (`types.py`).
 """
 
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
-from functools import cache, partial, partialmethod
+from functools import partial, partialmethod
+from importlib import metadata
 from types import SimpleNamespace
 from typing import Any, Self
 
 import msgspec
+from msgspec.structs import asdict, replace
 
-from ..client.client import Client
+from ..auth import BearerToken
+from ..client.client import Client as DovetailClient
 from ..errors import ConfigError, ConnectionClosed, ProtocolError, TimedOut
 from ..limits import DEFAULT
-from ..protocol.base import Implementation
-from ..protocol.client_features import CreateMessageResult, ElicitResult
+from ..protocol.content import BlobResourceContents, TextResourceContents
 from . import types
-from .instead import missing_attribute, refuse_options
-from .types import ErrorData, McpError
+from .instead import refuse_options
 
 HTTPX_HEADERS = ("accept", "accept-encoding", "connection", "user-agent")
 """The headers that every client of httpx has."""
-CONNECTION_CLOSED = -32000
+CODES = {ConnectionClosed: (-32000, -32000), TimedOut: (-32001, 408)}
+"""The codes of errors that are not from the server, in release 2 of the SDK and in release 1."""
 LISTS = {"tools": "Tool", "resources": "Resource", "prompts": "Prompt"}
 
 
-@cache
-def _sdk_release() -> int:
-    """Return the release of the SDK whose shape a program expects, 1 or 2: the installed one."""
-    from importlib.metadata import PackageNotFoundError, version
-
+def _is_release_1() -> bool:
+    """Return whether programs expect release 1 of the SDK, because it is installed."""
     try:
-        return 1 if version("mcp").startswith("1.") else 2
-    except PackageNotFoundError:
-        return 2
+        return metadata.version("mcp").startswith("1.")
+    except metadata.PackageNotFoundError:
+        return False
 
 
-def _seconds(value: Any) -> float | None:
+def _seconds(value: Any) -> Any:
     return value.total_seconds() if isinstance(value, timedelta) else value
 
 
-# how to reach a server
+def _on_progress(callback: Any) -> Any:
+    return callback and (lambda update: callback(update.progress, update.total, update.message))
 
 
 class Streams(msgspec.Struct, eq=False):
@@ -53,9 +53,8 @@ class Streams(msgspec.Struct, eq=False):
 
     target: Any
     options: dict[str, Any] = {}
-    """The options of `dovetail.Client`."""
     read_timeout: float | None = None
-    client: Client | None = None
+    client: Any = None
 
     def get_session_id(self) -> str | None:
         """Return the id of the HTTP session, if there is one."""
@@ -64,36 +63,18 @@ class Streams(msgspec.Struct, eq=False):
         return getattr(headers, "session", None)
 
 
-class StdioServerParameters(msgspec.Struct, kw_only=True):
-    """How to start a server.
-
-    Attributes:
-        command: The program.
-        args: Its arguments.
-        env: Variables to add to the few that every server process inherits.
-        cwd: The working directory.
-        encoding: Only "utf-8" is supported.
-        encoding_error_handler: Has no effect.
-    """
-
-    command: str
-    args: list[str] = []
-    env: dict[str, str] | None = None
-    cwd: Any = None
-    encoding: str = "utf-8"
-    encoding_error_handler: str = "strict"
+StdioServerParameters = msgspec.defstruct(
+    "StdioServerParameters",
+    [("command", str), ("args", list[str], []), ("env", Any, None), ("cwd", Any, None),
+     ("encoding", str, "utf-8"), ("encoding_error_handler", str, "strict")],
+    kw_only=True,
+)  # fmt: skip
+"""How to start a server. `env` is added to the few variables that every server inherits."""
 
 
 @asynccontextmanager
-async def stdio_client(
-    server: StdioServerParameters, errlog: Any = None
-) -> AsyncIterator[tuple[Streams, Streams]]:
-    """Describe a server that the session starts as a process.
-
-    Args:
-        server: How to start the server.
-        errlog: The file for the lines that the server writes to stderr (default: stderr).
-    """
+async def stdio_client(server: Any, errlog: Any = None) -> AsyncIterator[Any]:
+    """Describe a server that the session starts as a process; its stderr goes to `errlog`."""
     options: dict[str, Any] = {"env": server.env, "cwd": server.cwd}
     if errlog not in (None, sys.stderr):
         options["on_stderr"] = partial(print, file=errlog)
@@ -102,238 +83,152 @@ async def stdio_client(
 
 
 def _http_streams(
-    url: str,
-    headers: Mapping[str, str] | None = None,
-    timeout: Any = None,
-    sse_read_timeout: Any = None,
-    terminate_on_close: bool = True,
-    httpx_client_factory: Callable[..., Any] | None = None,
-    auth: Any = None,
-    http_client: Any = None,
-    **more: Any,
-) -> Streams:
+    url: str, headers: Any = None, timeout: Any = None, sse_read_timeout: Any = None,
+    *, httpx_client_factory: Any = None, http_client: Any = None, auth: Any = None,
+    terminate_on_close: Any = None, on_session_created: Any = None, **more: Any,
+) -> Streams:  # fmt: skip
     refuse_options(more, "The transport")
     if httpx_client_factory is not None:
         http_client = httpx_client_factory(headers=headers, timeout=None, auth=auth)
     if http_client is not None:
         auth = auth or getattr(http_client, "auth", None)
-        headers = {
-            name: value
-            for name, value in http_client.headers.items()
-            if name.lower() not in HTTPX_HEADERS
-        }
-    if hasattr(auth, "auth_flow"):
-        auth = HttpxCredentials(auth)
-    options = {"headers": dict(headers or {}), "auth": auth, "timeout": _seconds(timeout)}
-    return Streams(url, options, _seconds(sse_read_timeout))
+        found = dict(getattr(http_client, "headers", None) or {})
+        headers = {name: found[name] for name in found if name.lower() not in HTTPX_HEADERS}
+    if hasattr(auth, "async_auth_flow"):
+        auth = BearerToken(partial(_httpx_token, auth))
+    return Streams(url, {"headers": headers, "auth": auth}, _seconds(sse_read_timeout))
 
 
-@asynccontextmanager
-async def streamablehttp_client(url: str, *args: Any, **options: Any) -> AsyncIterator[Any]:
-    """Describe a server at a URL, and yield two streams and a function that returns the session id.
-
-    Args:
-        url: The URL.
-        *args: headers, timeout, sse_read_timeout, … in the order of the SDK.
-        **options: The same by name. Of an httpx client, the headers and `auth` are used.
-    """
-    streams = _http_streams(url, *args, **options)
-    yield streams, streams, streams.get_session_id
+async def _httpx_token(auth: Any) -> str:
+    """Return the token that an `httpx.Auth` sends. It does not see the responses."""
+    request = SimpleNamespace(headers={})
+    async for _ in auth.async_auth_flow(request):
+        break
+    kind, _, token = next(iter(request.headers.values()), "").partition(" ")
+    if kind.lower() != "bearer":
+        raise ConfigError(f"{type(auth).__name__} does not send a bearer token; pass headers=")
+    return str(token)
 
 
-@asynccontextmanager
-async def streamable_http_client(url: str, **options: Any) -> AsyncIterator[Any]:
-    """Describe a server at a URL. Release 1 of the SDK yields three values, release 2 yields two;
-    the installed release decides, and two are yielded if there is none.
+def _transport(count: Callable[[], int]) -> Any:
+    @asynccontextmanager
+    async def connect(url: str, *args: Any, **options: Any) -> AsyncIterator[Any]:
+        """Describe a server at a URL. Of an httpx client, only the headers and `auth` are used."""
+        streams = _http_streams(url, *args, **options)
+        yield (streams, streams, streams.get_session_id)[: count()]
 
-    Args:
-        url: The URL.
-        **options: http_client, and the options of `streamablehttp_client`.
-    """
-    streams = _http_streams(url, **options)
-    yield (streams, streams, streams.get_session_id)[: 4 - _sdk_release()]
+    return connect
 
 
-@asynccontextmanager
-async def sse_client(url: str, *args: Any, **options: Any) -> AsyncIterator[tuple[Streams, Streams]]:
-    """Describe a server at a URL that may speak HTTP+SSE (2024-11-05) or a newer transport.
-
-    Args:
-        url: The URL.
-        *args: headers, timeout and sse_read_timeout, in the order of the SDK.
-        **options: The same by name, and the options of `streamablehttp_client`.
-    """
-    options.pop("on_session_created", None)
-    names = ("headers", "timeout", "sse_read_timeout", "httpx_client_factory", "auth")
-    streams = _http_streams(url, **dict(zip(names, args, strict=False)), **options)
-    yield streams, streams
+streamablehttp_client = _transport(lambda: 3)
+streamable_http_client = _transport(lambda: 2 + _is_release_1())
+sse_client = websocket_client = _transport(lambda: 2)
 
 
-@asynccontextmanager
-async def websocket_client(url: str) -> AsyncIterator[tuple[Streams, Streams]]:
-    """Describe a server at a `ws` or `wss` URL.
-
-    Args:
-        url: The URL.
-    """
-    yield Streams(url), Streams(url)
-
-
-class HttpxCredentials:
-    """Sends the headers that an `httpx.Auth` adds to a request. It does not see the responses."""
-
-    def __init__(self, auth: Any, url: str = "") -> None:
-        self._auth, self._url = auth, url
-
-    def bind(self, url: str, fetch: Any) -> "HttpxCredentials":
-        return HttpxCredentials(self._auth, url)
-
-    async def headers(self, method: str, url: str) -> Mapping[str, str]:
-        request = SimpleNamespace(method=method, url=url, headers={})
-        if split_origin(url) == split_origin(self._url):
-            async for _ in self._auth.async_auth_flow(request):
-                break  # the next step would need a response
-        return request.headers
-
-    async def on_refused(self, method: str, url: str, answer: Any) -> bool:
-        return False
-
-    def on_response(self, answer: Any) -> None: ...
-
-
-# a session
-
-
-@contextmanager
-def _as_mcp_error() -> Iterator[None]:
-    """Raise an error of the protocol or the connection as McpError."""
-    try:
-        yield
-    except TimedOut as error:
-        code = 408 if _sdk_release() == 1 else -32001
-        raise McpError(ErrorData(code=code, message=str(error))) from error
-    except ConnectionClosed as error:
-        raise McpError(ErrorData(code=CONNECTION_CLOSED, message=str(error))) from error
-    except ProtocolError as error:
-        data = ErrorData(code=error.code, message=error.message, data=error.data)
-        raise McpError(data) from error
-
-
-class CompatClientSession:
-    """A connection to a server, with the methods of the official SDK.
-
-    Args:
-        read_stream: What a transport of `dovetail.compat` yielded.
-        write_stream: The same.
-        read_timeout_seconds: Time to wait for each answer, as a timedelta or in seconds.
-        sampling_callback: Called with a context and the params of a sampling request.
-        elicitation_callback: Called with a context and the params of an elicitation.
-        list_roots_callback: Called with a context when the server asks for the roots.
-        logging_callback: Called with the params of each log message.
-        message_handler: Called with each change to a list or a subscribed resource.
-        client_info: The name and version of this client.
-        sampling_capabilities: Declares that the model can use tools.
-        **more: Refused, with what to use instead.
-    """
-
-    def __init__(
-        self,
-        read_stream: Any,
-        write_stream: Any = None,
-        read_timeout_seconds: Any = None,
-        sampling_callback: Any = None,
-        elicitation_callback: Any = None,
-        list_roots_callback: Any = None,
-        logging_callback: Any = None,
-        message_handler: Any = None,
-        client_info: Any = None,
-        *,
-        sampling_capabilities: Any = None,
-        **more: Any,
-    ) -> None:
-        refuse_options(more, "ClientSession")
-        if not isinstance(read_stream, Streams):
-            raise ConfigError(
-                f"ClientSession accepts the streams of a transport in dovetail.compat, not a "
-                f"{type(read_stream).__name__}; for your own transport, use Client(channel): "
-                "docs/guides/transports.md"
-            )
-        self._timeout = _seconds(read_timeout_seconds) or read_stream.read_timeout
-        self._on_message = message_handler
-        self._subscriptions: dict[str, Any] = {}
-        on_sample = self._answer(sampling_callback, "CreateMessageRequestParams")
-        if getattr(sampling_capabilities, "tools", None) is not None:
-            setattr(on_sample, "tools", True)
-        self.initialize_result: Any = None
-        self._client = read_stream.client = Client(
-            read_stream.target,
-            on_sample=on_sample,
-            on_elicit=self._answer(elicitation_callback, "ElicitRequestParams"),
-            roots=self._answer(list_roots_callback, ""),
-            on_log=logging_callback and partial(self._log, logging_callback),
-            info=client_info and _to_ours(client_info, Implementation),
-            **read_stream.options,
-        )
-
-    def _answer(self, callback: Any, has_params: bool = True) -> Any:
-        return callback and partial(self._ask, callback, has_params)
-
-    async def _ask(self, callback: Any, has_params: bool, request: Any) -> Any:
-        context = RequestContext(request.parent, request.meta, self)
-        answer = await callback(*(context, request)[: 1 + has_params])
-        if isinstance(answer, types.ErrorData):
-            raise ProtocolError(answer.code, answer.message, answer.data)
-        return answer if has_params else answer.roots
+class create_mcp_http_client(SimpleNamespace):
+    """The headers and `auth` for a transport, in place of an httpx client."""
 
     async def __aenter__(self) -> Self:
         return self
 
+    async def __aexit__(self, *error: object) -> None: ...
+
+
+class RequestContext(SimpleNamespace):
+    """What the callbacks of a session receive besides the params."""
+
+    __class_getitem__ = classmethod(lambda cls, item: cls)
+
+
+class CompatClientSession:
+    """A connection to a server, with the methods of the official SDK. `source` is what a transport
+    yielded; for the SDK's `Client`, it may also be a transport, a URL or a server."""
+
+    opens = False
+
+    def __init__(
+        self, source: Any, write_stream: Any = None, read_timeout_seconds: Any = None,
+        sampling_callback: Any = None, elicitation_callback: Any = None,
+        list_roots_callback: Any = None, logging_callback: Any = None, message_handler: Any = None,
+        client_info: Any = None, *, sampling_capabilities: Any = None, mode: Any = None,
+        cache: Any = None, raise_exceptions: Any = None, **more: Any,
+    ) -> None:  # fmt: skip
+        refuse_options(more, "ClientSession")
+        self._source, self._timeout = source, _seconds(read_timeout_seconds)
+        self._on_message, self._subscriptions = message_handler, dict[str, Any]()
+        self._stack, self.initialize_result = AsyncExitStack(), None
+        sample, elicit, self._on_roots = (
+            callback and partial(self._ask, callback)
+            for callback in (sampling_callback, elicitation_callback, list_roots_callback)
+        )
+        if sample and getattr(sampling_capabilities, "tools", None) is not None:
+            setattr(sample, "tools", True)
+        self._options = {"on_sample": sample, "on_elicit": elicit, "roots": self._on_roots,
+                         "on_log": logging_callback, "info": client_info}  # fmt: skip
+
+    async def _ask(self, callback: Any, request: Any) -> Any:
+        is_roots = request.method == "roots/list"
+        context = RequestContext(session=self, meta=request.meta, request_id=None)
+        answer = await (callback(context) if is_roots else callback(context, request))
+        if isinstance(answer, types.ErrorData):
+            raise ProtocolError(answer.code, answer.message, answer.data)
+        return answer.roots if is_roots else answer
+
+    async def __aenter__(self) -> Self:
+        source = self._source
+        if hasattr(source, "__aenter__"):
+            source = (await self._stack.enter_async_context(source))[0]
+        streams = source if isinstance(source, Streams) else Streams(source)
+        options = self._options | streams.options | {"timeout": self._timeout}
+        self._client = streams.client = DovetailClient(streams.target, **options)
+        self._timeout = self._timeout or streams.read_timeout or DEFAULT.timeout_max
+        self._stack.push_async_callback(self._client.close)
+        if self.opens:
+            try:
+                await self.initialize()
+            except BaseException:
+                await self._stack.aclose()  # `__aexit__` is not called
+                raise
+        return self
+
     async def __aexit__(self, *error: object) -> None:
-        await self._client.close()
+        await self._stack.aclose()
 
-    if not TYPE_CHECKING:
+    async def _run(self, request: Awaitable[Any]) -> Any:
+        try:
+            answer = await request
+        except (ConnectionClosed, TimedOut) as error:  # errors from the server are McpErrors
+            raise ProtocolError(CODES[type(error)][_is_release_1()], str(error)) from error
+        return types.EmptyResult() if answer is None else answer
 
-        def __getattr__(self, name: str) -> Any:
-            raise missing_attribute("ClientSession", name)
+    async def _request(self, method: str, params: Any = None) -> Any:
+        return await self._run(self._client.request(method, params, timeout=self._timeout))
 
     async def initialize(self) -> Any:
         """Connect, and return an `InitializeResult`, in every revision."""
-        with _as_mcp_error():
-            await self._client.connect()
-        if self._on_message is not None:
-            self._report_changes(self._on_message)
+        client = self._client
+        await self._run(client.connect())
+        for kind, name in LISTS.items() if self._on_message else ():
+            if getattr(client.capabilities, kind) is not None:
+                change = getattr(types, f"{name}ListChangedNotification")
+                client.on_change(kind, partial(self._report, change))  # type: ignore[arg-type]
         self.initialize_result = types.InitializeResult(
-            protocol_version=self._client.revision,
-            capabilities=self._client.capabilities,
-            server_info=self._client.server_info,
-            instructions=self._client.instructions,
-        )
+            protocolVersion=client.revision, capabilities=client.capabilities,
+            serverInfo=client.server_info, instructions=client.instructions,
+        )  # fmt: skip
         return self.initialize_result
 
-    def _report_changes(self, handler: Any) -> None:
-        for kind, name in LISTS.items():
-            changed = getattr(types, f"{name}ListChangedNotification")
-            if getattr(self._client.capabilities.get(kind), "list_changed", False):
-                self._client.on_change(kind, lambda _, changed=changed: handler(changed()))
+    async def _report(self, change: Any, subject: str) -> None:
+        is_resource = change is types.ResourceUpdatedNotification
+        if self._on_message is not None:
+            await self._on_message(change(params={"uri": subject} if is_resource else None))
 
     def get_server_capabilities(self) -> Any:
-        """Return the capabilities that the server declared; None before `initialize`."""
-        return self.initialize_result and self.initialize_result.capabilities
-
-    async def _request(
-        self, method: str, params: Any = None, timeout: Any = None, on_progress: Any = None
-    ) -> Any:
-        with _as_mcp_error():
-            return await self._client.request(
-                method, params, timeout=self._seconds_for(timeout), on_progress=on_progress
-            )
-
-    def _seconds_for(self, timeout: Any) -> float:
-        return _seconds(timeout) or self._timeout or DEFAULT.timeout_max
+        """Return the capabilities that the server declared."""
+        return self._client.capabilities
 
     async def _list(self, method: str, cursor: str | None = None, *, params: Any = None) -> Any:
-        """Return one page. `cursor` or `params.cursor` is the `nextCursor` of the page before."""
-        cursor = cursor if params is None else params.cursor
+        cursor = params.cursor if params is not None else cursor
         return await self._request(method, {"cursor": cursor} if cursor else None)
 
     list_tools = partialmethod(_list, "tools/list")
@@ -342,121 +237,90 @@ class CompatClientSession:
     list_prompts = partialmethod(_list, "prompts/list")
 
     async def call_tool(
-        self,
-        name: str,
-        arguments: dict[str, Any] | None = None,
-        read_timeout_seconds: Any = None,
-        progress_callback: Any = None,
-        *,
-        meta: dict[str, Any] | None = None,
-        **more: Any,
-    ) -> Any:
-        """Call a tool. If it fails, the result has `isError` set.
-
-        Args:
-            name: The name of the tool.
-            arguments: The arguments.
-            read_timeout_seconds: Time to wait for the result, as a timedelta or in seconds.
-            progress_callback: Called with the progress, the total and a message.
-            meta: Extra `_meta` for the request.
-            **more: Refused, with what to use instead.
-        """
-        more.pop("allow_input_required", None)
-        refuse_options(more, "call_tool")
-        with _as_mcp_error():
-            return await self._client.call_tool(
-                name,
-                arguments,
-                timeout=self._seconds_for(read_timeout_seconds),
-                on_progress=_progress(progress_callback),
-                raise_on_error=False,
-                meta=meta,
-            )
+        self, name: str, arguments: Any = None, read_timeout_seconds: Any = None,
+        progress_callback: Any = None, *, meta: Any = None, allow_input_required: bool = False,
+    ) -> Any:  # fmt: skip
+        """Call a tool. If it fails, the result has `isError` set."""
+        timeout, report = _seconds(read_timeout_seconds), _on_progress(progress_callback)
+        options = {"timeout": timeout or self._timeout, "on_progress": report, "meta": meta}
+        call = self._client.call_tool(name, arguments, raise_on_error=False, **options)
+        return await self._run(call)
 
     async def read_resource(self, uri: Any) -> Any:
-        """Return the contents of a resource.
+        """Return a result whose `contents` are text or blobs."""
+        result = await self._request("resources/read", {"uri": str(uri)})
+        kinds: Any = (TextResourceContents, BlobResourceContents)
+        contents = [kinds[part.text is None](**asdict(part)) for part in result.contents]
+        return replace(result, contents=contents)
 
-        Args:
-            uri: The URI of the resource.
-        """
-        return await self._request("resources/read", {"uri": str(uri)})
-
-    async def subscribe_resource(self, uri: Any) -> None:
-        """Report changes to a resource to the message handler.
-
-        Args:
-            uri: The URI of the resource.
-        """
-        with _as_mcp_error():
-            self._subscriptions[str(uri)] = await self._client.subscribe(str(uri), self._updated)
-
-    async def _updated(self, uri: str) -> None:
-        if self._on_message is not None:
-            await self._on_message(types.ResourceUpdatedNotification(params={"uri": uri}))
-
-    async def unsubscribe_resource(self, uri: Any) -> None:
-        """End the reports about a resource.
-
-        Args:
-            uri: The URI of the resource.
-        """
-        await self._subscriptions.pop(str(uri)).close()
-
-    async def get_prompt(self, name: str, arguments: dict[str, str] | None = None) -> Any:
-        """Fill in a prompt.
-
-        Args:
-            name: The name of the prompt.
-            arguments: The arguments.
-        """
+    async def get_prompt(self, name: str, arguments: Any = None) -> Any:
+        """Fill in a prompt."""
         return await self._request("prompts/get", {"name": name, "arguments": arguments or {}})
 
-    async def complete(
-        self, ref: Any, argument: dict[str, str], context_arguments: dict[str, str] | None = None
-    ) -> Any:
-        """Return completions for an argument.
+    async def complete(self, ref: Any, argument: Any, context_arguments: Any = None) -> Any:
+        """Return completions for an argument of a prompt or a resource template."""
+        params = {"ref": ref, "argument": argument, "context": {"arguments": context_arguments}}
+        return await self._request("completion/complete", params)
 
-        Args:
-            ref: A PromptReference or a ResourceTemplateReference.
-            argument: The name and the value so far.
-            context_arguments: The arguments that are already filled in.
-        """
-        context = {"context": {"arguments": context_arguments}} if context_arguments else {}
-        return await self._request(
-            "completion/complete", {"ref": ref, "argument": argument, **context}
-        )
+    async def subscribe_resource(self, uri: Any) -> None:
+        """Report changes to a resource to the message handler."""
+        report = partial(self._report, types.ResourceUpdatedNotification)
+        subscription = await self._run(self._client.subscribe(str(uri), report))
+        self._subscriptions[str(uri)] = subscription
 
-    async def send_ping(self, **ignored: Any) -> Any:
-        """Check that the server responds.
+    async def unsubscribe_resource(self, uri: Any) -> None:
+        """End the reports about a resource."""
+        await self._subscriptions.pop(str(uri)).close()
 
-        Args:
-            **ignored: Has no effect.
-        """
-        with _as_mcp_error():
-            await self._client.ping(self._timeout)
-        return types.EmptyResult()
+    async def send_ping(self) -> Any:
+        """Check that the server responds."""
+        return await self._run(self._client.ping(self._timeout))
 
-    async def set_logging_level(self, level: Any, **ignored: Any) -> Any:
-        """Ask for log messages at this level and above.
-
-        Args:
-            level: The lowest level, such as "info".
-            **ignored: Has no effect.
-        """
-        with _as_mcp_error():
-            await self._client.set_log_level(level)
-        return types.EmptyResult()
+    async def set_logging_level(self, level: Any) -> Any:
+        """Ask for log messages at this level and above."""
+        return await self._run(self._client.set_log_level(level))
 
     async def send_roots_list_changed(self) -> None:
         """Notify the server that the roots have changed."""
-        await self._client.set_roots(self._roots)
+        await self._client.set_roots(self._on_roots)
 
 
 class CompatSdkClient(CompatClientSession):
-    """The `Client` of release 2 of the official SDK: a session that connects by itself.
+    """The `Client` of release 2 of the SDK: a session that connects by itself."""
 
-    Args:
-        server: A URL, a `Server`, or a transport such as `stdio_client(…)`.
-        **options: The options of `ClientSession`. `mode`, `cache` and `raise_exceptions` have no
-            effect, because Dovetail detects the revision and follows the server's cache hints.
-    """
+    opens = True
+    session = property(lambda self: self)
+
+
+class CompatFastMCPClient(DovetailClient):
+    """The `Client` of FastMCP, which can be opened again."""
+
+    def __init__(
+        self, transport: Any, *, sampling_handler: Any = None, log_handler: Any = None,
+        progress_handler: Any = None, client_info: Any = None, roots: Any = None,
+        timeout: Any = None, auth: Any = None, **more: Any,
+    ) -> None:  # fmt: skip
+        refuse_options(more, "Client")
+        sample = sampling_handler and (lambda ask: sampling_handler(ask.messages, ask, None))
+        self._create = partial(
+            super().__init__, transport, on_sample=sample, on_log=log_handler, info=client_info,
+            on_progress=_on_progress(progress_handler), roots=roots, timeout=timeout, auth=auth,
+        )  # fmt: skip
+        self._create()
+
+    async def connect(self) -> None:
+        """Open the connection."""
+        if self.state == "closed":
+            self._create()
+        await super().connect()
+
+    async def call_tool(self, *args: Any, progress_handler: Any = None, **options: Any) -> Any:
+        """Call a tool, as in `dovetail.Client`."""
+        return await super().call_tool(*args, on_progress=_on_progress(progress_handler), **options)
+
+
+Client, ClientSession, ClientRequestContext = CompatSdkClient, CompatClientSession, RequestContext
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(types, name)  # `mcp` also has the names of `mcp.types`

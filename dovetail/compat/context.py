@@ -1,5 +1,6 @@
 """The context with the API of FastMCP and the official SDK, on top of `dovetail.Context`."""
 
+from functools import partialmethod
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from ..protocol.client_features import CreateMessageResult, ListRootsResult
@@ -32,6 +33,10 @@ class CompatContext(Context[Any], Generic[A, B, C]):
     Args:
         call: The call to answer.
         server: The server that answers it.
+        debug: Log at the level "debug".
+        info: Log at the level "info".
+        warning: Log at the level "warning".
+        error: Log at the level "error".
     """
 
     __slots__ = ()
@@ -73,14 +78,68 @@ class CompatContext(Context[Any], Generic[A, B, C]):
 
     @property
     def request_context(self) -> "CompatContext":
-        """This context, which has the attributes of a request context: lifespan_context, session,
-        request_id and meta."""
+        """This context, which has the attributes of a request context."""
         return self
+
+    @property
+    def request(self) -> Any:
+        """The HTTP request as a Starlette request, or None on other transports."""
+        from .dependencies import make_http_request
+
+        return make_http_request(self)
+
+    @property
+    def transport(self) -> str:
+        """Either "stdio" or "streamable-http", which stands for all transports over HTTP."""
+        return "streamable-http" if self.headers else "stdio"
 
     @property
     def session(self) -> "CompatSession":
         """The messages that a server can send to its client in addition to the answer."""
         return CompatSession(self)
+
+    @property
+    def session_id(self) -> str:
+        """The id of the session; in the stateless era, it differs for each request."""
+        from uuid import uuid4
+
+        own = self._call.caller.session_id
+        return own or str(self._session_state.setdefault(None, uuid4().hex))
+
+    def set_state(self, key: str, value: Any, **ignored: Any) -> Flush:
+        """Keep a value for the later requests of this session, in this process.
+
+        Args:
+            key: The key.
+            value: The value.
+            **ignored: Other options of FastMCP, which have no effect.
+        """
+        self._session_state[key] = value
+        return Flush(self._call)
+
+    @must_await
+    async def get_state(self, key: str, default: Any = None) -> Any:
+        """Return a value that `set_state` has kept.
+
+        Args:
+            key: The key.
+            default: The value to return if there is none.
+        """
+        return self._session_state.get(key, default)
+
+    def delete_state(self, key: str) -> Flush:
+        """Forget a value that `set_state` has kept.
+
+        Args:
+            key: The key.
+        """
+        self._session_state.pop(key, None)
+        return Flush(self._call)
+
+    @property
+    def _session_state(self) -> dict[Any, Any]:
+        state: dict[Any, Any] = self._server._session_state(self._call)
+        return state
 
     def log(
         self, *texts: Any, level: Any = None, data: Any = None, message: Any = None, **more: Any
@@ -97,55 +156,18 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         positional = [*texts[:2], *(text for text in (data, message) if text is not None)]
         text = positional.pop()
         more |= dict(zip(("logger_name", "extra"), texts[2:], strict=False))
-        loggers = [more.pop(key, None) for key in ("logger_name", "logger")]
+        first, second = more.pop("logger_name", None), more.pop("logger", None)
         extra = more.pop("extra", None) or more
         level = level or (positional[0] if positional else "info")
         # In FastMCP, the message comes first and the level is optional.
         if level not in LEVELS and text in (None, *LEVELS):
             level, text = text or "info", level
-        return super().log(
-            level, {"message": text, **extra} if extra else text, loggers[0] or loggers[1]
-        )
+        return super().log(level, {"message": text, **extra} if extra else text, first or second)
 
-    def debug(self, data: Any, logger: str | None = None, **more: Any) -> Flush:
-        """Send a log message with the level "debug".
-
-        Args:
-            data: The message.
-            logger: The name of the logger, if there are several.
-            **more: Fields to add to the message.
-        """
-        return self.log("debug", data, logger=logger, **more)
-
-    def info(self, data: Any, logger: str | None = None, **more: Any) -> Flush:
-        """Send a log message with the level "info".
-
-        Args:
-            data: The message.
-            logger: The name of the logger, if there are several.
-            **more: Fields to add to the message.
-        """
-        return self.log("info", data, logger=logger, **more)
-
-    def warning(self, data: Any, logger: str | None = None, **more: Any) -> Flush:
-        """Send a log message with the level "warning".
-
-        Args:
-            data: The message.
-            logger: The name of the logger, if there are several.
-            **more: Fields to add to the message.
-        """
-        return self.log("warning", data, logger=logger, **more)
-
-    def error(self, data: Any, logger: str | None = None, **more: Any) -> Flush:
-        """Send a log message with the level "error".
-
-        Args:
-            data: The message.
-            logger: The name of the logger, if there are several.
-            **more: Fields to add to the message.
-        """
-        return self.log("error", data, logger=logger, **more)
+    debug: Any = partialmethod(log, "debug")
+    info: Any = partialmethod(log, "info")
+    warning: Any = partialmethod(log, "warning")
+    error: Any = partialmethod(log, "error")
 
     def report_progress(
         self, progress: float, total: float | None = None, message: str | None = None
@@ -161,19 +183,12 @@ class CompatContext(Context[Any], Generic[A, B, C]):
 
     @must_await
     async def read_resource(self, uri: Any) -> ReadParts:  # type: ignore[override]
-        """Read a resource from the same server.
+        """Read a resource from the same server, as parts with `.content` and `.mime_type`.
 
         Args:
             uri: The URI of the resource.
-
-        Returns:
-            Parts with `.content` and `.mime_type`.
         """
-        contents = await super().read_resource(str(uri))
-        return ReadParts(
-            ReadPart(part.data if part.text is None else part.text, part.mime_type)
-            for part in contents
-        )
+        return read_parts(await super().read_resource(str(uri)))
 
     @must_await
     async def elicit(
@@ -185,11 +200,11 @@ class CompatContext(Context[Any], Generic[A, B, C]):
             message: The question to show to the user.
             response_type: A class with plain fields, a plain type, or a list of choices.
             schema: The official SDK's name for `response_type`.
-            **more: `key`, `timeout` and `on_progress`, as in `dovetail.Context.elicit`.
+            **more: The other options of `dovetail.Context.elicit`.
         """
-        wanted = response_type if schema is None else schema
+        form = response_type if schema is None else schema
         return await super().elicit(
-            message, Literal[tuple(wanted)] if isinstance(wanted, list) else wanted, **more
+            message, Literal[tuple(form)] if isinstance(form, list) else form, **more
         )
 
     @must_await
@@ -218,6 +233,18 @@ class CompatContext(Context[Any], Generic[A, B, C]):
             **options: The options of `dovetail.Context.sample`.
         """
         return await super().sample(messages, max_tokens=max_tokens, **options)
+
+    async def close_sse_stream(self) -> None:
+        """Do nothing: Dovetail decides when a client has to poll for the result."""
+
+    close_standalone_sse_stream = close_sse_stream
+
+
+def read_parts(contents: Any) -> ReadParts:
+    """Return the contents of a resource as parts with `.content` and `.mime_type`."""
+    return ReadParts(
+        ReadPart(part.data if part.text is None else part.text, part.mime_type) for part in contents
+    )
 
 
 class CompatSession:
@@ -275,17 +302,9 @@ class CompatSession:
         """
         await self._context.notify_resource_updated(str(uri))
 
-    async def send_tool_list_changed(self) -> None:
-        """Notify clients that the tools have changed. Adding or removing a tool does this
-        automatically."""
-        self._context.fastmcp.notify_list_changed("tools")
+    async def _send_list_changed(self, kind: str) -> None:
+        self._context.fastmcp.notify_list_changed(kind)
 
-    async def send_resource_list_changed(self) -> None:
-        """Notify clients that the resources have changed. Adding or removing a resource does this
-        automatically."""
-        self._context.fastmcp.notify_list_changed("resources")
-
-    async def send_prompt_list_changed(self) -> None:
-        """Notify clients that the prompts have changed. Adding or removing a prompt does this
-        automatically."""
-        self._context.fastmcp.notify_list_changed("prompts")
+    send_tool_list_changed = partialmethod(_send_list_changed, "tools")
+    send_resource_list_changed = partialmethod(_send_list_changed, "resources")
+    send_prompt_list_changed = partialmethod(_send_list_changed, "prompts")

@@ -2,25 +2,26 @@
 methods, and the same parameters in the same order."""
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial, partialmethod
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
 from msgspec.structs import replace
 
-from ..errors import ConfigError
+from ..errors import ConfigError, InvalidParams
 from ..ports import Call
 from ..protocol.base import ListChangedParams
 from ..protocol.tools import ToolResult
 from ..protocol.utilities import CompleteResult, Completion
-from ..server.options import CommonToolOptions, ComponentOptions, ResourceOptions, Transport
+from ..server.options import CommonToolOptions, ResourceOptions, Transport
 from ..server.server import Completable, Server
-from ..server.tools import RegisteredTool, make_any_result
+from ..server.tools import RegisteredTool, content_block, make_any_result, make_error_result
 from .components import unpack
 from .context import CompatContext
 from .instead import INSTEAD, missing_attribute, refuse_options
+from .listing import Listing
 
 if TYPE_CHECKING:
     from ..serve.app import App
@@ -30,52 +31,47 @@ R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 Options = dict[str, Any]
 TRANSPORTS: dict[str, Transport] = {
-    "stdio": "stdio",
-    "http": "http",
-    "streamable-http": "http",
-    "sse": "sse",
-}
+    "stdio": "stdio", "http": "http", "streamable-http": "http", "sse": "sse",
+}  # fmt: skip
 SETTINGS: Options = {
-    "host": "127.0.0.1",
-    "port": 8000,
-    "streamable_http_path": "/mcp",
-    "sse_path": "/sse",
-    "message_path": "/messages/",
-    "json_response": False,
-    "stateless_http": False,
-    "log_level": None,
-    "warn_on_duplicate_tools": True,
-    "warn_on_duplicate_resources": True,
-    "warn_on_duplicate_prompts": True,
-    "dependencies": (),
-}
-"""The attributes of `settings`, which the constructor accepts as options. The message path has no
-effect, because the server tells clients where to post messages. The last four also have no effect:
-two components with the same name are always an error, and dependencies concern only a command
-line."""
-SERVER_OPTIONS = frozenset(Server.__init__.__kwdefaults__ or ()) - {"auth"}
+    "host": "127.0.0.1", "port": 8000, "streamable_http_path": "/mcp", "sse_path": "/sse",
+    "message_path": "/messages/", "json_response": False, "stateless_http": False,
+    "log_level": None, "warn_on_duplicate_tools": True, "warn_on_duplicate_resources": True,
+    "warn_on_duplicate_prompts": True, "dependencies": (), "debug": False, "event_store": None,
+    "transport_security": None,
+}  # fmt: skip
+"""The attributes of `settings`, which the constructor accepts as options. The message path,
+`dependencies`, `debug` and the event store have no effect."""
+CLIENT_HEADERS = frozenset({"accept", "accept-encoding", "connection", "user-agent"})
+"""The headers that every httpx client sends."""
+OWN_OPTIONS: Options = dict.fromkeys((
+    "tools", "auth", "token_verifier", "middleware", "on_duplicate", "include_tags", "exclude_tags",
+))  # fmt: skip
+RENAMED = {"mask_error_details": "mask_errors", "list_page_size": "page_size"}
+SERVER_OPTIONS = frozenset(Server.__init__.__kwdefaults__ or ()) - {"auth", "middleware"}
 """The options of `Server`, which are also accepted."""
+
+
+class CompatOptions(ResourceOptions, total=False):
+    """The options of `FastMCP.resource` and `FastMCP.prompt`."""
+
+    tags: Iterable[str] | None
+    enabled: bool
+    auth: Any
+    version: str | int | None
 
 
 class CompatToolOptions(CommonToolOptions, total=False):
     """The options of `FastMCP.tool`."""
 
     structured_output: bool | None
-    tags: Iterable[str] | None
     task: bool | Literal["optional", "required"] | None
     run_in_thread: bool
-
-
-class CompatResourceOptions(ResourceOptions, total=False):
-    """The options of `FastMCP.resource`."""
-
+    exclude_args: Sequence[str] | None
     tags: Iterable[str] | None
-
-
-class CompatPromptOptions(ComponentOptions, total=False):
-    """The options of `FastMCP.prompt`."""
-
-    tags: Iterable[str] | None
+    enabled: bool
+    auth: Any
+    version: str | int | None
 
 
 class HintingMeta(type):
@@ -87,23 +83,17 @@ class HintingMeta(type):
             raise missing_attribute(cls.__name__, name)
 
 
-class FastMCP(Server, metaclass=HintingMeta):
-    """A server with the API of FastMCP and of release 1 of the official SDK.
+class FastMCP(Listing, Server, metaclass=HintingMeta):
+    """A server with the API of FastMCP.
 
     Args:
         name: The name of the server (default: "FastMCP").
         instructions: How to use the server; clients may pass this text to the model.
         website_url: A page about the server.
         icons: Icons that clients may show for the server.
-        tools: Functions to register as tools.
-        auth: The guard that authenticates callers, from `dovetail.auth`.
-        mask_error_details: Whether to hide the text of unexpected exceptions from clients.
-        list_page_size: The number of items per page of a list (default: all items on one page).
-        on_duplicate: Only "error" is supported: two components with the same name are an error.
-        strict_input_validation: Only False is supported: a string that contains a number is
-            accepted as a number.
-        **more: The options of `dovetail.Server`, and the settings of FastMCP and the official SDK:
-            host, port, log_level, stateless_http, json_response, streamable_http_path, sse_path, ….
+        **more: The options of `dovetail.Server`; the settings of FastMCP and the official SDK, such
+            as host, port and stateless_http; and tools, auth, token_verifier, middleware,
+            mask_error_details, list_page_size, on_duplicate, include_tags and exclude_tags.
 
     Raises:
         ConfigError: An option is unknown. The message says what to use instead.
@@ -111,6 +101,9 @@ class FastMCP(Server, metaclass=HintingMeta):
 
     context_type = CompatContext
     default_name = "FastMCP"
+    session_manager = SimpleNamespace(run=nullcontext)
+    """An object whose `run()` does nothing, because the first request starts everything."""
+    _base_url: Any = None
 
     def __init__(
         self,
@@ -118,67 +111,98 @@ class FastMCP(Server, metaclass=HintingMeta):
         instructions: str | None = None,
         website_url: str | None = None,
         icons: Any = None,
-        *,
-        tools: Sequence[Callable[..., Any]] = (),
-        auth: Any = None,
-        mask_error_details: bool | None = None,
-        list_page_size: int | None = None,
-        on_duplicate: str | None = None,
-        strict_input_validation: bool | None = None,
         **more: Any,
     ) -> None:
-        self.settings = SimpleNamespace(
-            **{key: more.pop(key, value) for key, value in SETTINGS.items()}
-        )
-        options = {
-            key: more.pop(key) for key in SERVER_OPTIONS & more.keys() if more[key] is not None
-        }
-        options |= {"mask_errors": True} if mask_error_details else {}
-        options |= {} if list_page_size is None else {"page_size": list_page_size}
-        if on_duplicate not in (None, "error"):
-            raise ConfigError(
-                f"on_duplicate={on_duplicate!r} is not supported: two components with the same "
-                'name are always an error, as with "error"'
-            )
-        if strict_input_validation:
+        from .dependencies import in_context
+
+        self.settings = SimpleNamespace(**{key: more.pop(key, SETTINGS[key]) for key in SETTINGS})
+        own = {key: more.pop(key, default) for key, default in OWN_OPTIONS.items()}
+        options = {key: more.pop(key) for key in SERVER_OPTIONS & more.keys()}
+        options |= {new: more.pop(old) for old, new in RENAMED.items() if old in more}
+        options |= {"website_url": website_url, "icons": icons, "instructions": instructions}
+        options |= {"version": str(options["version"])} if options.get("version") else {}
+        if more.get("strict_input_validation"):
             raise ConfigError(
                 "strict_input_validation=True is not supported: a string that contains a number is "
                 "accepted as a number"
             )
-        refuse_options(
-            {key: value for key, value in more.items() if value is not False}, type(self).__name__
-        )
-        super().__init__(
-            name or self.default_name,
-            instructions=instructions,
-            website_url=website_url,
-            icons=icons,
-            auth=auth,
-            **options,
-        )
-        self.dependencies, self._routes = list(self.settings.dependencies), list[Any]()
-        for function in tools or ():
+        given = {key: value for key, value in more.items() if value is not False}
+        refuse_options(given, type(self).__name__)
+        if own["auth"] is not None or own["token_verifier"] is not None:
+            from .auth import make_guard
+
+            self._base_url = getattr(own["auth"], "base_url", None)
+            own["auth"] = make_guard(own["auth"], own["token_verifier"])
+        middleware = own["middleware"] or ()
+        options["middleware"] = [one for one in middleware if not hasattr(type(one), "on_message")]
+        options = {key: value for key, value in options.items() if value is not None}
+        super().__init__(name or self.default_name, auth=own["auth"], **options)
+        self.answer = in_context(self, self.answer)
+        self.dependencies, self._routes = list(self.settings.dependencies or ()), list[Any]()
+        self._start_listing(own["on_duplicate"], own["include_tags"], own["exclude_tags"])
+        for one in middleware:
+            if hasattr(type(one), "on_message"):
+                self.add_middleware(one)
+        for function in own["tools"] or ():
             self.add_tool(function)
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
+            if name in ("version", "title", "description", "website_url", "icons"):
+                return getattr(self.info, name)
             raise missing_attribute(type(self).__name__, name)
 
     @classmethod
-    def from_openapi(cls, document: Any = None, **options: Any) -> Any:
+    def from_openapi(cls, openapi_spec: Any, client: Any = None, **options: Any) -> Any:  # type: ignore[override]
         """Create a server whose tools are the operations of an HTTP API.
 
         Args:
-            document: The description of the API.
+            openapi_spec: The description of the API.
+            client: An `httpx.AsyncClient`, whose base URL and headers are used.
             **options: The options of `dovetail.Server.from_openapi`.
-
-        Raises:
-            ConfigError: The options are those of FastMCP, whose client knows where the API is.
         """
-        if document is None or "client" in options:
-            raise ConfigError(f"from_openapi: {INSTEAD['from_openapi']}")
-        return super().from_openapi(document, **options)
+        if client is not None:
+            if getattr(client, "auth", None) is not None:
+                raise ConfigError(f"from_openapi: {INSTEAD['from_openapi']}")
+            sent = {
+                key: value for key, value in client.headers.items() if key not in CLIENT_HEADERS
+            }
+            options = {"base_url": str(client.base_url), "headers": sent} | options
+        return super().from_openapi(openapi_spec, **options)
+
+    def mount(self, server: Any, prefix: Any = None, *, namespace: str | None = None) -> None:
+        """Serve another server as a part of this one; see `dovetail.Server.mount`.
+
+        Args:
+            server: The server, or any other target of a client.
+            prefix: What the names of its tools and prompts begin with.
+            namespace: FastMCP's newer name for `prefix`.
+        """
+        if isinstance(server, str) and isinstance(prefix, Server):  # the order of FastMCP 2.8
+            server, prefix = prefix, server
+        super().mount(server, prefix=namespace or prefix or "")
+
+    async def import_server(self, *args: Any, **options: Any) -> None:
+        """Serve another server as a part of this one, like `mount`.
+
+        Args:
+            *args: The server and the prefix.
+            **options: The same by name.
+        """
+        self.mount(*args, **options)
+
+    @classmethod
+    def as_proxy(cls, target: Any, **options: Any) -> Any:
+        """Create a server that relays everything to another one.
+
+        Args:
+            target: A server, or any other target of a client.
+            **options: The options of the class, such as `name`.
+        """
+        proxy = cls(**options)
+        proxy.mount(target)
+        return proxy
 
     # components
 
@@ -193,36 +217,82 @@ class FastMCP(Server, metaclass=HintingMeta):
 
         Args:
             function_or_name: The function, or the name of the tool.
-            **options: The options of `dovetail.Server.tool`, and `tags`, `structured_output` and
-                `task=True`.
+            **options: The options of `dovetail.Server.tool`, and those of FastMCP and the SDK.
         """
         return super().tool(function_or_name, **options)
 
-    def add_tool(
-        self,
-        function: Callable[..., Any],
-        name: str | None = None,
-        /,
-        **options: Unpack[CompatToolOptions],
-    ) -> None:
-        """Register a function as a tool.
+    def resource(
+        self, uri: str, **options: Unpack[CompatOptions]
+    ) -> Callable[[Callable[P, R]], Completable[P, R]]:
+        """Register a function as a resource, or as a template if the URI has `{variables}`.
 
         Args:
-            function: The function.
-            name: The name of the tool (default: the name of the function).
-            **options: The options of `@mcp.tool`.
+            uri: The URI or URI template; `{path*}` may contain slashes.
+            **options: The options of `dovetail.Server.resource`, and those of FastMCP and the SDK.
         """
-        function, named = unpack(function, {"name": name} if name else {})
-        own = _component_options(_check_callable(function, "add_tool"), {**named, **options})
-        task = own.pop("task", None)
+        return super().resource(uri, **cast("ResourceOptions", options))
+
+    @overload
+    def prompt(self, function: Callable[P, R], /) -> Completable[P, R]: ...
+    @overload
+    def prompt(
+        self, name: str | None = None, /, **options: Unpack[CompatOptions]
+    ) -> Callable[[Callable[P, R]], Completable[P, R]]: ...
+    def prompt(self, function_or_name: Any = None, /, **options: Any) -> Any:
+        """Register a function as a prompt: `@mcp.prompt`, `@mcp.prompt()`, `@mcp.prompt("name")`.
+
+        Args:
+            function_or_name: The function, or the name of the prompt.
+            **options: The options of `dovetail.Server.prompt`, and those of FastMCP and the SDK.
+        """
+        return super().prompt(function_or_name, **options)
+
+    def _register(self, kind: str, component: Any, address: Any = None, /, **options: Any) -> Any:
+        """Register a function or a component; the address is the name of a tool or the URI."""
+        key: Any = address or (getattr(component, "key", "") if kind == "resource" else None)
+        given = {
+            name: value
+            for name, value in {"name": None if kind == "resource" else key, **options}.items()
+            if value is not None or name == "output_schema"
+        }
+        function, own = unpack(component, given)
+        if not callable(function):
+            raise ConfigError(f"add_{kind}() accepts a function, not a {type(function).__name__}")
+        function = self._adapt_options(kind, function, own)
+        if kind == "resource":
+            own["mime_type"] = own.get("mime_type") or "text/plain"
+            added = super().add_resource(function, re.sub(r"{(\w+)\*}", r"{+\1}", key), **own)
+        else:
+            added = getattr(super(), f"add_{kind}")(function, **own)
+        self._apply_rules()
+        return added
+
+    add_tool = partialmethod(_register, "tool")
+    add_resource = partialmethod(_register, "resource")
+    add_prompt = partialmethod(_register, "prompt")
+
+    def _adapt_options(self, kind: str, function: Any, own: Options) -> Any:
+        """Give the options the names that `Server` uses; tags and versions go into the `_meta`.
+        Return the function without its dependencies."""
+        from .dependencies import inject
+
+        owner = str(own.get("name") or getattr(function, "__name__", "A component"))
+        about = {"tags": sorted(own.pop("tags", ())), "version": own.pop("version", None)}
+        if about := {key: value for key, value in about.items() if value}:
+            own["meta"] = {**(own.get("meta") or {}), "fastmcp": about}
+        if own.pop("enabled", True) is False:
+            self.disable(names={owner}, components={kind})
+        if own.get("task") in (True, False):
+            own["task"] = "optional" if own["task"] else None
+        if (auth := own.pop("auth", None)) is not None:
+            from .auth import scopes_of
+
+            own["scopes"] = [*own.get("scopes", ()), *scopes_of(auth, owner)]
         if own.pop("run_in_thread", True) is False:
-            raise ConfigError(
-                "run_in_thread=False: write the function as `async def`, which runs on the event "
-                "loop"
-            )
-        if task:
-            own["task"] = "optional" if task is True else task
-        super().add_tool(function, **own)
+            raise ConfigError("run_in_thread=False: write the function as `async def`")
+        refused = {key: own.pop(key, None) for key in ("serializer", "app", "security")}
+        refuse_options(refused, owner)
+        return inject(function, own.pop("exclude_args", ()))
 
     def _compile_tool(self, function: Callable[..., Any], options: Any) -> RegisteredTool:
         structured = options.pop("structured_output", None)
@@ -231,65 +301,6 @@ class FastMCP(Server, metaclass=HintingMeta):
             return tool
         definition = replace(tool.definition, output_schema=None)
         return replace(tool, definition=definition, make_result=_make_unstructured_result)
-
-    def resource(
-        self, uri: str, /, **options: Unpack[CompatResourceOptions]
-    ) -> Callable[[Callable[P, R]], Completable[P, R]]:
-        """Register a function as a resource, or as a template if the URI has `{variables}`.
-
-        Args:
-            uri: The URI or URI template; `{path*}` may contain slashes.
-            **options: The options of `dovetail.Server.resource`, and `tags`.
-        """
-        return super().resource(uri, **cast("ResourceOptions", options))
-
-    def add_resource(
-        self,
-        function: Callable[P, R],
-        uri: str = "",
-        /,
-        **options: Unpack[CompatResourceOptions],
-    ) -> Completable[P, R]:
-        """Register a function as a resource, or as a template if the URI has `{variables}`.
-
-        Args:
-            function: The function.
-            uri: The URI or URI template; `{path*}` may contain slashes.
-            **options: The options of `@mcp.resource`.
-        """
-        uri = uri or getattr(function, "key", "")
-        function, named = unpack(function, {})
-        own = _component_options(_check_callable(function, "add_resource"), {**named, **options})
-        own.setdefault("mime_type", "text/plain")
-        return super().add_resource(function, re.sub(r"{(\w+)\*}", r"{+\1}", uri), **own)
-
-    @overload
-    def prompt(self, function: Callable[P, R], /) -> Completable[P, R]: ...
-    @overload
-    def prompt(
-        self, name: str | None = None, /, **options: Unpack[CompatPromptOptions]
-    ) -> Callable[[Callable[P, R]], Completable[P, R]]: ...
-    def prompt(self, function_or_name: Any = None, /, **options: Any) -> Any:
-        """Register a function as a prompt: `@mcp.prompt`, `@mcp.prompt()`, `@mcp.prompt("name")`.
-
-        Args:
-            function_or_name: The function, or the name of the prompt.
-            **options: The options of `dovetail.Server.prompt`, and `tags`.
-        """
-        return super().prompt(function_or_name, **options)
-
-    def add_prompt(
-        self, function: Callable[P, R], /, **options: Unpack[CompatPromptOptions]
-    ) -> Completable[P, R]:
-        """Register a function as a prompt.
-
-        Args:
-            function: The function.
-            **options: The options of `@mcp.prompt`.
-        """
-        function, named = unpack(function, {})
-        own = _component_options(_check_callable(function, "add_prompt"), {**named, **options})
-        return super().add_prompt(function, **own)
 
     @overload
     def completion(self, function: F, /) -> F: ...
@@ -302,41 +313,31 @@ class FastMCP(Server, metaclass=HintingMeta):
             function: An async function that receives the reference, the argument, and the arguments
                 chosen so far.
         """
+        if function is None:
+            return self.completion
 
-        def decorate(handler: Any) -> Any:
-            async def answer(call: Call) -> CompleteResult:
-                found = await handler(call.params.ref, call.params.argument, call.params.context)
-                values = (
-                    found if isinstance(found, Completion) else Completion(values=list(found or ()))
-                )
-                return CompleteResult(completion=values)
+        async def answer(call: Call) -> CompleteResult:
+            found = await function(call.params.ref, call.params.argument, call.params.context)
+            own = isinstance(found, Completion)
+            return CompleteResult(completion=found if own else Completion(values=[*(found or ())]))
 
-            self.add_handlers({"completion/complete": answer})
-            self._capability_choices.setdefault("completions", {})
-            return handler
+        self.add_handlers({"completion/complete": answer})
+        self._capability_choices.setdefault("completions", {})
+        return function
 
-        return decorate if function is None else decorate(function)
-
-    def custom_route(
-        self, path: str, methods: list[str], name: str | None = None, include_in_schema: bool = True
-    ) -> Callable[[F], F]:
+    def custom_route(self, path: str, methods: list[str], **options: Any) -> Callable[[F], F]:
         """Answer requests to another path with an async function that receives a Starlette request.
         These requests are not authenticated.
 
         Args:
             path: The path.
             methods: The HTTP methods.
-            name: The name of the Starlette route.
-            include_in_schema: Passed on to Starlette.
+            **options: Other options of Starlette's `Route`.
         """
         from starlette.routing import Route
 
         def decorate(handler: F) -> F:
-            self._routes.append(
-                Route(
-                    path, handler, methods=methods, name=name, include_in_schema=include_in_schema
-                )
-            )
+            self._routes.append(Route(path, handler, methods=methods, **options))
             return handler
 
         return decorate
@@ -352,68 +353,52 @@ class FastMCP(Server, metaclass=HintingMeta):
     # running
 
     def run(
-        self,
-        transport: str | None = None,
-        mount_path: str | None = None,
-        *,
-        show_banner: Any = None,
-        **options: Any,
+        self, transport: str | None = None, mount_path: str | None = None, **options: Any
     ) -> None:
         """Serve until the client disconnects (stdio), or until the process is stopped.
 
         Args:
             transport: "stdio" (the default), "streamable-http" (or "http"), or "sse".
             mount_path: Only "/" is supported.
-            show_banner: If False, the URL is not printed. There is never a banner.
             **options: host, port, path, log_level, stateless_http, json_response, allowed_hosts,
-                allowed_origins, and the options of `dovetail.Server.run`.
+                allowed_origins, show_banner, and the options of `dovetail.Server.run`.
         """
+        quiet = options.pop("show_banner", None) is False
         kind, own = self._run_options(transport, mount_path, options)
-        super().run(kind, **{"quiet": show_banner is False, **own})
-
-    def _run_options(
-        self, transport: str | None, mount_path: str | None, options: Options
-    ) -> tuple[Transport, Any]:
-        kind = TRANSPORTS.get(transport or "stdio")
-        if kind is None:
-            raise ConfigError(
-                f"Unknown transport {transport!r}; use one of {', '.join(TRANSPORTS)}"
-            )
-        level = options.pop("log_level", None) or self.settings.log_level
-        if level is not None:
-            import logging
-
-            logging.basicConfig(level=level.upper())
-        if kind == "stdio":
-            return kind, options
-        host, port = (
-            _or_default(options.pop(key, None), getattr(self.settings, key))
-            for key in ("host", "port")
-        )
-        return kind, {"host": host, "port": port, **self._http_options(kind, mount_path, options)}
+        super().run(kind, **{"quiet": quiet, **own})
 
     async def run_async(
-        self,
-        transport: str | None = None,
-        show_banner: Any = None,
-        mount_path: str | None = None,
-        **options: Any,
+        self, transport: str | None = None, show_banner: Any = None, **options: Any
     ) -> None:
         """Serve in the running event loop.
 
         Args:
             transport: "stdio" (the default), "streamable-http" (or "http"), or "sse".
             show_banner: Has no effect, because there is no banner.
-            mount_path: Only "/" is supported.
             **options: The options of `run`.
         """
-        kind, own = self._run_options(transport, mount_path, options)
+        kind, own = self._run_options(transport, options.pop("mount_path", None), options)
         await super().run_async(kind, **own)
 
     run_stdio_async = run_async
     run_http_async = partialmethod(run_async, "http")
     run_streamable_http_async = partialmethod(run_async, "streamable-http")
     run_sse_async = partialmethod(run_async, "sse")
+
+    def _run_options(self, transport: Any, mount_path: Any, options: Options) -> Any:
+        kind = TRANSPORTS.get(transport or "stdio")
+        if kind is None:
+            raise ConfigError(
+                f"Unknown transport {transport!r}; use one of {', '.join(TRANSPORTS)}"
+            )
+        if (level := self._take(options, "log_level")) is not None:
+            import logging
+
+            logging.basicConfig(level=level.upper())
+        if kind == "stdio":
+            return kind, options
+        own = {key: self._take(options, key) for key in ("host", "port")}
+        return kind, own | self._http_options(kind, mount_path, options)
 
     def http_app(
         self, path: str | None = None, *, transport: str = "http", **options: Any
@@ -436,13 +421,7 @@ class FastMCP(Server, metaclass=HintingMeta):
         setattr(app, "lifespan", partial(_app_lifespan, app))
         return app
 
-    def streamable_http_app(self, **options: Any) -> "App":
-        """Return an ASGI application that serves this server.
-
-        Args:
-            **options: The options of `http_app`.
-        """
-        return self.http_app(**options)
+    streamable_http_app = http_app
 
     def sse_app(self, mount_path: str | None = None, **options: Any) -> "App":
         """Return an ASGI application that serves this server over HTTP+SSE (2024-11-05).
@@ -453,50 +432,73 @@ class FastMCP(Server, metaclass=HintingMeta):
         """
         return self.http_app(transport="sse", **options)
 
-    @property
-    def session_manager(self) -> "SessionManager":
-        """An object whose `run()` does nothing, because the first request starts everything that is
-        needed."""
-        return SessionManager()
+    def _take(self, options: Options, *names: str) -> Any:
+        """Return the first of the options that is set, or else the setting."""
+        found = [options.pop(name, None) for name in names]
+        found.append(getattr(self.settings, names[-1], None))
+        return next((value for value in found if value is not None), None)
 
     def _http_options(self, kind: str, mount_path: str | None, options: Options) -> Options:
         if mount_path not in (None, "/"):
-            raise ConfigError(
-                "mount_path= is not supported: mount http_app() at that path in your own "
-                "application"
-            )
-        setting = f"{'sse' if kind == 'sse' else 'streamable_http'}_path"
-        path = (
-            options.pop("path", None)
-            or options.pop(setting, None)
-            or getattr(self.settings, setting)
-        )
-        options.pop("message_path", None)
-        stateless = _or_default(options.pop("stateless", None), self.settings.stateless_http)
-        stateless = _or_default(options.pop("stateless_http", None), stateless)
+            raise ConfigError("mount_path= is not supported: mount http_app() at that path")
+        take = partial(self._take, options)
+        path = take("path", "sse_path" if kind == "sse" else "streamable_http_path")
         own: Options = {
             "path": "" if path == "/" else path,
-            "sessions": not stateless,
-            "json_only": bool(
-                _or_default(options.pop("json_response", None), self.settings.json_response)
-            ),
-            "hosts": options.pop("allowed_hosts", None) or options.pop("hosts", ()),
-            "origins": options.pop("allowed_origins", None) or options.pop("origins", ()),
+            "sessions": not take("stateless", "stateless_http"),
+            "json_only": bool(take("json_response")),
+            "hosts": [*(take("allowed_hosts", "hosts") or ())],
+            "origins": [*(take("allowed_origins", "origins") or ())],
         }
+        if (security := take("transport_security")) is not None:
+            checked = security.enable_dns_rebinding_protection
+            hosts = [host.removesuffix(":*") for host in security.allowed_hosts]
+            own["hosts"] += hosts if checked else ["*"]
+            own["origins"] += security.allowed_origins if checked else []
+        if self._base_url is not None:
+            own["public_url"] = str(self._base_url).rstrip("/") + path
+        take("message_path")
+        if take("event_store") is not None:
+            self._warn("event_store= has no effect: Dovetail itself resumes streams")
         if self._routes:
             from starlette.routing import Router
 
             own["routes"] = Router(self._routes)
-        own |= {
-            key: options.pop(key)
-            for key in ("workers", "certfile", "keyfile", "keys", "events")
-            if key in options
-        }
+        passed = ("workers", "certfile", "keyfile", "keys", "events", "public_url")
+        own |= {key: options.pop(key) for key in passed if key in options}
         refuse_options(options, f"{type(self).__name__} over HTTP")
         return own
 
 
-class MCPServer(FastMCP):
+class SDKFastMCP(FastMCP):
+    """A server with the API of release 1 of the official SDK, and the options of `FastMCP`."""
+
+    _duplicates = "keep"
+
+    def _compile_tool(self, function: Callable[..., Any], options: Any) -> RegisteredTool:
+        tool = super()._compile_tool(function, options)
+        return replace(tool, make_result=partial(_make_flat_result, tool.make_result))
+
+    async def _call_tool(self, call: Call) -> Any:
+        name = call.params.name
+        try:
+            result = await super()._call_tool(call)
+        except InvalidParams:
+            if self._tools.get(name) is not None:
+                raise
+            return make_error_result(f"Unknown tool: {name}")
+        if type(result) is ToolResult and result.is_error:
+            return make_error_result(f"Error executing tool {name}: {result.text}")
+        return result
+
+    get_prompt = Listing.render_prompt
+
+    def _returned(self, result: ToolResult) -> Any:
+        data = result.structured_content
+        return result.content if data is None else (result.content, data)
+
+
+class MCPServer(SDKFastMCP):
     """A server with the API of release 2 of the official SDK.
 
     Args:
@@ -511,6 +513,7 @@ class MCPServer(FastMCP):
     """
 
     default_name = "mcp-server"
+    _returned = Listing._returned
 
     def __init__(
         self,
@@ -527,14 +530,6 @@ class MCPServer(FastMCP):
         super().__init__(name, instructions, website_url, icons, **about, **more)
 
 
-class SessionManager:
-    """A replacement for the session manager that applications must run with the official SDK."""
-
-    def run(self) -> AbstractAsyncContextManager[None]:
-        """Do nothing."""
-        return nullcontext()
-
-
 @asynccontextmanager
 async def _app_lifespan(app: "App", outer: Any) -> AsyncIterator[None]:
     """The lifespan of a mounted application. If it is not used, the application starts at the first
@@ -546,32 +541,24 @@ async def _app_lifespan(app: "App", outer: Any) -> AsyncIterator[None]:
         await app.close()
 
 
-def _or_default(value: Any, default: Any) -> Any:
-    return default if value is None else value
+class ReturnedError(ToolResult):
+    """A result that says that a tool failed, and that the tool itself has returned."""
 
 
-def _check_callable(function: Any, method: str) -> Callable[..., Any]:
-    if callable(function):
-        return function  # type: ignore[no-any-return]
-    raise ConfigError(f"{method}() accepts a function, not a {type(function).__name__}")
+def _make_flat_result(make_result: Callable[[Any], ToolResult], value: Any) -> ToolResult:
+    """Return a result with one block for each item of a list, as the official SDK does."""
+    result = make_result(value)
+    if isinstance(value, ToolResult) and value.is_error:
+        return ReturnedError(**{name: getattr(value, name) for name in value.__struct_fields__})
+    if type(value) is list or type(value) is tuple:
+        return replace(result, content=[content_block(item) for item in _flatten(value)])
+    return result
 
 
-def _component_options(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
-    """Return a component's options under the names that `Server` uses; tags go into its `_meta`."""
-    own = dict(options)
-    tags = own.pop("tags", None)
-    if tags:
-        own["meta"] = {**(own.get("meta") or {}), "fastmcp": {"tags": sorted(tags)}}
-    if own.get("auth") is not None:
-        raise ConfigError(
-            f"{getattr(function, '__name__', function)} has no option auth=; use scopes=[…]"
-        )
-    refused = ("version", "enabled", "exclude_args", "serializer", "app", "security", "auth")
-    refuse_options(
-        {key: own.pop(key) for key in refused if key in own},
-        getattr(function, "__name__", "A component"),
-    )
-    return own
+def _flatten(value: Any) -> list[Any]:
+    if type(value) is list or type(value) is tuple:
+        return [inner for item in value for inner in _flatten(item)]
+    return [] if value is None else [value]
 
 
 def _make_unstructured_result(value: Any) -> ToolResult:

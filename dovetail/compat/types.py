@@ -1,9 +1,9 @@
 """The types of `mcp.types` and the values of FastMCP, made from Dovetail's protocol types.
 
-Each name is made on first use by one factory. It is a subclass of the protocol type that creates
-values of the protocol type itself, in either spelling: `TextContent(type="text", text=…)`,
-`Tool(inputSchema=…)`. When this module is imported, the protocol types receive the methods of
-pydantic models and their camelCase attributes, so values that Dovetail creates have them, too.
+One factory makes each type on first use: a subclass of the protocol type that accepts either
+spelling, `Tool(inputSchema=…)` or `Tool(input_schema=…)`, and creates values of the protocol type
+itself. The protocol types receive the methods of pydantic models and camelCase attributes when this
+module is imported, so values that Dovetail creates have them, too.
 """
 
 from collections.abc import Callable
@@ -14,141 +14,119 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Raw, Struct, defstruct
 
-from .. import protocol
-from ..errors import (
-    ConfigError,
-    DovetailError,
-    Forbidden,
-    NotFound,
-    ProtocolError,
-    ToolError,
-    UrlRequired,
-)
+from .. import errors, protocol
 from ..protocol.base import Open, Params, Wire, open_hook
-from ..protocol.content import Role as Role
+from ..protocol.content import ResourceContents as ResourceContents, Role as Role
 from ..protocol.methods import METHODS
 from ..protocol.prompts import Message as WireMessage
 from ..protocol.tools import ToolResult as WireToolResult
 from ..protocol.utilities import SEVERITY
-from ..revisions import HANDSHAKE, HEADERLESS
+from ..revisions import HANDSHAKE, HEADERLESS, STATELESS
 from ..server.context import Accepted, Cancelled, Declined
 from ..server.media import Audio, File, Image, Media
 from ..server.tools import make_any_result
 
-# ------------------------------------------------------------------------------------------------
-# the methods of pydantic models, for all protocol types
 
-
-def model_dump(
-    self: Any, *, by_alias: bool | None = None, exclude_none: bool = False, **more: Any
+def _model_dump(
+    self: Any, by_alias: bool | None = None, exclude_none: bool = False, **more: Any
 ) -> dict[str, Any]:
-    """Return a dict, in the spelling of release 1 of the SDK, or in that of release 2 if `by_alias`
-    is False."""
-    if more.get("exclude_unset") or more.get("exclude_defaults"):
-        exclude_none = True
-    tag = getattr(self, "__struct_config__", None) and self.__struct_config__.tag
+    exclude_none |= bool(more.get("exclude_unset") or more.get("exclude_defaults"))
+    tag = getattr(getattr(self, "__struct_config__", None), "tag", None)
     dumped = {"type": tag} if tag else {}
     for name, wire_name in _spellings(type(self)).items():
         value = getattr(self, name)
-        key = name if by_alias is False or (name == "meta" and not by_alias) else wire_name
-        if not (value is None and (exclude_none or name in ("result_type", "ttl_ms"))):
-            dumped[key] = _dump(value, {**more, "by_alias": by_alias, "exclude_none": exclude_none})
+        if value is not None or not (exclude_none or name in ("result_type", "ttl_ms")):
+            # Without by_alias, release 1 has the wire names, except that of `_meta`.
+            key = name if by_alias is False or (name == "meta" and not by_alias) else wire_name
+            dumped[key] = _dump(value, by_alias=by_alias, exclude_none=exclude_none)
     if isinstance(self, Open):
-        dumped |= {key: self[key] for key in self.keys() - type(self).known.values()}
+        dumped |= {key: self[key] for key in self.keys() - self.known.values()}
     return {key: value for key, value in dumped.items() if key not in (more.get("exclude") or ())}
 
 
-def _dump(value: Any, options: dict[str, Any]) -> Any:
+def _dump(value: Any, **options: Any) -> Any:
     if isinstance(value, Wire | Open):
-        return model_dump(value, **options)
-    if isinstance(value, list | tuple):
-        return [_dump(item, options) for item in value]
+        return _model_dump(value, **options)
+    if isinstance(value, list):
+        return [_dump(item, **options) for item in value]
     return msgspec.json.decode(value) if isinstance(value, Raw) else value
 
 
-def model_dump_json(self: Any, *, indent: int | None = None, **options: Any) -> str:
-    """Return the JSON of `model_dump`."""
-    text = msgspec.json.encode(model_dump(self, **options), enc_hook=str)
-    return (text if indent is None else msgspec.json.format(text, indent=indent)).decode()
+def _model_dump_json(self: Any, indent: int = 0, **options: Any) -> str:
+    text = msgspec.json.encode(_model_dump(self, **options), enc_hook=str)
+    return msgspec.json.format(text, indent=indent or -1).decode()
 
 
-def model_copy(self: Any, *, update: dict[str, Any] | None = None, deep: bool = False) -> Any:
-    """Return a copy with some fields changed."""
+def _model_copy(self: Any, update: dict[str, Any] | None = None, deep: bool = False) -> Any:
     from copy import copy, deepcopy
 
-    copied = (deepcopy if deep else copy)(self)
-    for name, value in (update or {}).items():
+    copied = deepcopy(self) if deep else copy(self)
+    for name, value in {**getattr(self, "__dict__", {}), **(update or {})}.items():
         setattr(copied, name, value)
     return copied
 
 
-def _spellings(kind: type) -> dict[str, str]:
+def _spellings(kind: Any) -> dict[str, str]:
     """Return the wire name of each field."""
-    if issubclass(kind, Open):
-        return kind.known
-    return dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))  # type: ignore[attr-defined]
+    if not issubclass(kind, Open):
+        return dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
+    return kind.known  # type: ignore[no-any-return]
 
 
-def _add_model_methods(kind: Any) -> None:
+def _add_spellings(kind: Any) -> None:
     for name, wire_name in _spellings(kind).items():
         if name != wire_name != "_meta":
-            setattr(kind, wire_name, property(attrgetter(name), partial(_set, name)))
+            setter = partial(lambda name, owner, value: setattr(owner, name, value), name)
+            setattr(kind, wire_name, property(attrgetter(name), setter))
     for each in kind.__subclasses__():
-        _add_model_methods(each)
-
-
-def _set(name: str, owner: Any, value: Any) -> None:
-    setattr(owner, name, value)
+        _add_spellings(each)
 
 
 for _base in (Wire, Open):
-    for _method in (model_dump, model_dump_json, model_copy):
-        setattr(_base, _method.__name__, _method)
+    for _method in (_model_dump, _model_dump_json, _model_copy):
+        setattr(_base, _method.__name__[1:], _method)
     setattr(_base, "root", property(lambda self: self))  # ServerResult(…).root
-    _add_model_methods(_base)
-
-# ------------------------------------------------------------------------------------------------
-# the factory
+    _add_spellings(_base)
+setattr(errors.ProtocolError, "error", property(lambda self: __getattr__("ErrorData")(
+    code=self.code, message=self.message, data=self.data)))  # fmt: skip
 
 
 class Spelling(type):
-    """The metaclass of the compat types: they accept the fields of pydantic models, and values
-    that Dovetail created are their instances."""
+    """The metaclass of the compat types."""
 
     kind: Any
-    """The protocol type."""
     make: Callable[..., Any]
-    """The function that creates a value."""
 
     def __call__(cls, *args: Any, **fields: Any) -> Any:
         """Create a value, or raise ValueError."""
-        if "make" not in cls.__dict__:  # a subclass that somebody else wrote
-            return super().__call__(*args, **_to_fields(cls, fields))
         try:
-            return cls.make(*args, **_to_fields(cls.kind, fields))
+            if "make" not in cls.__dict__:  # a user's own subclass
+                return super().__call__(*args, **_to_fields(cls, fields))
+            own = _to_fields(cls.kind, fields) if cls.make is cls.kind else fields
+            return cls.make(*args, **own)
         except (msgspec.ValidationError, TypeError) as error:
             raise ValueError(f"{cls.__name__}: {error}") from None
 
     def __instancecheck__(cls, value: object) -> bool:
+        if type(value) is ResourceContents and cls.__name__ in PARTS:
+            return getattr(value, PARTS[cls.__name__]) is not None
         return cls.__subclasscheck__(type(value))
 
     def __subclasscheck__(cls, other: type) -> bool:
-        if "make" not in cls.__dict__:
-            return super().__subclasscheck__(other)
-        return issubclass(other, cls.kind)
+        return issubclass(other, cls.kind) if "make" in cls.__dict__ else cls in other.__mro__
 
-    def model_validate(cls, value: Any, **options: Any) -> Any:
+    def model_validate(cls, value: Any, **ignored: Any) -> Any:
         """Return a value from a dict in either spelling."""
         return value if isinstance(value, cls) else cls(**value)
 
-    def model_validate_json(cls, text: str | bytes, **options: Any) -> Any:
+    def model_validate_json(cls, text: str | bytes, **ignored: Any) -> Any:
         """Return a value from JSON."""
         return cls(**msgspec.json.decode(text))
 
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema
 
-        dump = core_schema.plain_serializer_function_ser_schema(partial(_dump, options={}))
+        dump = core_schema.plain_serializer_function_ser_schema(_dump)
         return core_schema.no_info_plain_validator_function(cls.model_validate, serialization=dump)
 
     def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> dict[str, Any]:
@@ -160,27 +138,24 @@ class StructSpelling(Spelling, type(Struct)):  # type: ignore[misc]
     """The metaclass of the compat types that are structs."""
 
 
+PARTS = {"TextResourceContents": "text", "BlobResourceContents": "blob"}
+"""The fields that tell resource contents apart, which clients receive as one type."""
+
+
 def _to_fields(kind: Any, fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields by attribute name, with dicts converted to values of the field's type.
-    Unknown fields are dropped, as pydantic does."""
+    """Return the known fields by attribute name, with dicts converted to values."""
     if issubclass(kind, Open):
-        return fields
-    types, own = _field_types(kind), dict[str, Any]()
-    for name, value in fields.items():
-        if name in types:
-            name, type_ = types[name]
-            own[name] = _convert(value, type_)
-    return own
+        return kind.lift(kind(**fields))  # type: ignore[no-any-return]
+    known = _fields(kind)
+    return {known[name].name: _convert(value, known[name].type)
+            for name, value in fields.items() if name in known}  # fmt: skip
 
 
 @cache
-def _field_types(kind: Any) -> dict[str, tuple[str, Any]]:
-    """Return the attribute name and the type of each field, by all its names."""
-    fields = [(each, (each.name, each.type)) for each in msgspec.structs.fields(kind)]
-    named = {name: found for each, found in fields for name in (each.name, each.encode_name)}
-    return named | {
-        old: named[new] for old, new in {"parameters": "input_schema"}.items() if new in named
-    }
+def _fields(kind: Any) -> dict[str, Any]:
+    fields = msgspec.structs.fields(kind)
+    named = {name: each for each in fields for name in (each.name, each.encode_name)}
+    return {"parameters": named["input_schema"], **named} if "input_schema" in named else named
 
 
 def _convert(value: Any, type_: Any) -> Any:
@@ -190,184 +165,161 @@ def _convert(value: Any, type_: Any) -> Any:
         return msgspec.convert(value, type_, strict=False, dec_hook=open_hook)
     except msgspec.ValidationError:
         items = value if isinstance(value, list) else [value]
-        if any(isinstance(item, Struct) or hasattr(item, "content") for item in items):
+        if any(isinstance(item, Struct | Media) for item in items):
             return value  # a value of a subclass, or an Image
         raise
 
 
-def spelled(name: str, kind: Any, make: Callable[..., Any] | None = None, **more: Any) -> Any:
-    """Return a compat type for a protocol type.
-
-    Args:
-        name: The name of the type.
-        kind: The protocol type.
-        make: The function that creates a value (default: the protocol type).
-        **more: Static methods of the type.
-    """
-    methods = {key: staticmethod(each) for key, each in {"make": make or kind, **more}.items()}
-    attributes = {"kind": kind, "__doc__": (make or kind).__doc__, **methods}
+def spelled(name: str, kind: Any, make: Any = None, **methods: Any) -> Any:
+    """Return a compat type for a protocol type; `make` creates its values."""
+    members = {key: staticmethod(each) for key, each in {"make": make or kind, **methods}.items()}
     metaclass: Any = Spelling if issubclass(kind, Open) else StructSpelling
-    return metaclass(name, (kind,), attributes)
+    return metaclass(name, (kind,), {"kind": kind, "__doc__": (make or kind).__doc__, **members})
 
 
-# ------------------------------------------------------------------------------------------------
-# the names
+def _table(text: str) -> dict[str, str]:
+    return dict(line.split("=") for line in text.split())
 
-RENAMED = {
-    "CallToolResult": "ToolResult",
-    "CacheableResult": "CacheHints",
-    "CreateMessageResultWithTools": "CreateMessageResult",
-    "ElicitCompleteNotificationParams": "ElicitationCompleteParams",
-    "ElicitRequestFormParams": "ElicitParams",
-    "ElicitRequestURLParams": "ElicitParams",
-    "LoggingMessageNotificationParams": "LogParams",
-    "NotificationParams": "Params",
-    "PaginatedRequestParams": "ListParams",
-    "PaginatedResult": "Result",
-    "PromptMessage": "Message",
-    "PromptsCapability": "ListCapability",
-    "RequestParams": "Params",
-    "ResourceTemplateReference": "ResourceReference",
-    "ResourceUpdatedNotificationParams": "UriParams",
-    "SubscribeRequestParams": "UriParams",
-    "ToolsCapability": "ListCapability",
-    "UnsubscribeRequestParams": "UriParams",
-}
-"""The types that Dovetail calls something else; `XRequestParams` and `XNotificationParams` are
-`XParams`."""
-REQUESTS = {
-    "CallTool": "tools/call", "CancelledNotification": "notifications/cancelled",
-    "Complete": "completion/complete", "CreateMessage": "sampling/createMessage",
-    "Elicit": "elicitation/create", "GetPrompt": "prompts/get", "Initialize": "initialize",
-    "InitializedNotification": "notifications/initialized", "ListPrompts": "prompts/list",
-    "ListResources": "resources/list", "ListResourceTemplates": "resources/templates/list",
-    "ListRoots": "roots/list", "ListTools": "tools/list",
-    "LoggingMessageNotification": "notifications/message", "Ping": "ping",
-    "ProgressNotification": "notifications/progress",
-    "PromptListChangedNotification": "notifications/prompts/list_changed",
-    "ReadResource": "resources/read",
-    "ResourceListChangedNotification": "notifications/resources/list_changed",
-    "ResourceUpdatedNotification": "notifications/resources/updated",
-    "RootsListChangedNotification": "notifications/roots/list_changed",
-    "SetLevel": "logging/setLevel", "Subscribe": "resources/subscribe",
-    "ToolListChangedNotification": "notifications/tools/list_changed",
-    "Unsubscribe": "resources/unsubscribe",
+
+RENAMED = _table("""
+    CallToolResult=ToolResult CacheableResult=CacheHints PaginatedResult=Result
+    CreateMessageResultWithTools=CreateMessageResult PromptMessage=Message
+    ElicitCompleteNotificationParams=ElicitationCompleteParams NotificationParams=Params
+    ElicitRequestFormParams=ElicitParams ElicitRequestURLParams=ElicitParams RequestParams=Params
+    LoggingMessageNotificationParams=LogParams PaginatedRequestParams=ListParams
+    PromptsCapability=ListCapability ToolsCapability=ListCapability
+    ResourceTemplateReference=ResourceReference ResourceUpdatedNotificationParams=UriParams
+    SubscribeRequestParams=UriParams UnsubscribeRequestParams=UriParams
+""")
+"""The types that Dovetail calls something else, besides `XRequestParams`, which is `XParams`."""
+REQUESTS = _table("""
+    CallToolRequest=tools/call CancelledNotification=notifications/cancelled PingRequest=ping
+    CompleteRequest=completion/complete CreateMessageRequest=sampling/createMessage
+    ElicitRequest=elicitation/create GetPromptRequest=prompts/get InitializeRequest=initialize
+    InitializedNotification=notifications/initialized ListPromptsRequest=prompts/list
+    ListResourcesRequest=resources/list ListResourceTemplatesRequest=resources/templates/list
+    ListRootsRequest=roots/list ListToolsRequest=tools/list SetLevelRequest=logging/setLevel
+    LoggingMessageNotification=notifications/message ProgressNotification=notifications/progress
+    PromptListChangedNotification=notifications/prompts/list_changed
+    ReadResourceRequest=resources/read
+    ResourceListChangedNotification=notifications/resources/list_changed
+    ResourceUpdatedNotification=notifications/resources/updated
+    RootsListChangedNotification=notifications/roots/list_changed
+    SubscribeRequest=resources/subscribe UnsubscribeRequest=resources/unsubscribe
+    ToolListChangedNotification=notifications/tools/list_changed
+""")
+"""The method of each request and notification."""
+BLOCKS = ("TextContent", "ImageContent", "AudioContent", "ResourceLink", "EmbeddedResource")
+TOOL_BLOCKS = ("ToolUseContent", "ToolResultContent")
+JSONRPC = {"JSONRPCRequest": "jsonrpc id method params", "JSONRPCResponse": "jsonrpc id result",
+           "JSONRPCNotification": "jsonrpc method params", "JSONRPCError": "jsonrpc id error",
 }  # fmt: skip
-"""The methods of the requests and notifications."""
-UNIONS = {
-    "ContentBlock": "TextContent ImageContent AudioContent ResourceLink EmbeddedResource",
-    "Content": "TextContent ImageContent AudioContent ResourceLink EmbeddedResource",
-    "SamplingContent": "TextContent ImageContent AudioContent",
-    "SamplingMessageContentBlock":
-        "TextContent ImageContent AudioContent ToolUseContent ToolResultContent",
+UNIONS = {"Content": BLOCKS, "ContentBlock": BLOCKS, "SamplingContent": BLOCKS[:3],
+          "SamplingMessageContentBlock": BLOCKS[:3] + TOOL_BLOCKS, "JSONRPCMessage": JSONRPC,
 }  # fmt: skip
-WireErrorData = defstruct(
-    "ErrorData", [("code", int), ("message", str), ("data", Any, None)], bases=(Wire,)
-)
-OWN = {
-    "CallToolParams": defstruct(
-        "CallToolRequestParams",
-        [("name", str), ("arguments", dict[str, Any] | None, None), ("task", Any, None)],
-        bases=(Params,), kw_only=True,
-    ),
-    "ErrorData": WireErrorData,
+_struct = partial(defstruct, bases=(Wire,))
+OWN: dict[str, Any] = {
+    "ErrorData": _struct("ErrorData", [("code", int), ("message", str), ("data", Any, None)]),
+    "CallToolParams": defstruct("CallToolRequestParams", [("name", str),
+        ("arguments", dict[str, Any] | None, None)], bases=(Params,), kw_only=True),
+    **{name: _struct(name, [(each, Any, None) for each in fields.split()])
+       for name, fields in JSONRPC.items()},
 }  # fmt: skip
-"""The protocol types that differ here."""
+"""The types that the protocol package lacks, or has with other fields."""
 
 
 def __getattr__(name: str) -> Any:
-    found = None if name.startswith("_") else _make_type(name)
-    if found is None:
+    if name in UNIONS:
+        found = reduce(or_, map(__getattr__, UNIONS[name]))
+    elif isinstance(kind := None if name.startswith("_") else _find_kind(name), type):
+        found = spelled(name, kind)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = found
     return found
 
 
-def _make_type(name: str) -> Any:
-    if name in UNIONS:
-        return reduce(or_, map(__getattr__, UNIONS[name].split()))
-    method = REQUESTS.get(name) or REQUESTS.get(name.removesuffix("Request"))
-    if method is not None:
-        return spelled(name, _request_type(name, method))
-    stem = RENAMED.get(name)
+def _find_kind(name: str) -> Any:
+    if name in REQUESTS:
+        params = METHODS[REQUESTS[name]].params
+        optional = OWN.get(params.__name__, params) | None
+        return _struct(name, [("method", str, REQUESTS[name]), ("params", optional, None)])
+    stem = RENAMED.get(name, name)
     for suffix in ("RequestParams", "NotificationParams"):
-        if stem is None and name.endswith(suffix):
-            stem = name.removesuffix(suffix) + "Params"
-    kind = OWN.get(stem or name) or getattr(protocol, stem or name, None)
-    return None if kind is None else spelled(name, kind)
-
-
-def _request_type(name: str, method: str) -> Any:
-    params = OWN.get(METHODS[method].params.__name__, METHODS[method].params)
-    fields = [("method", str, method), ("params", params | None, None)]
-    return defstruct(name, fields, bases=(Wire,))
+        stem = stem.removesuffix(suffix) + "Params" if stem.endswith(suffix) else stem
+    return OWN.get(stem) or getattr(protocol, stem, None)
 
 
 LoggingLevel = Literal[tuple(SEVERITY)]  # type: ignore[valid-type]
 ProgressToken = RequestId = int | str
-Cursor = str
-ElicitRequestedSchema = dict[str, Any]
-LATEST_PROTOCOL_VERSION = HANDSHAKE[-1].name
-DEFAULT_NEGOTIATED_VERSION = HEADERLESS.name
+Cursor, ElicitRequestedSchema = str, dict[str, Any]
+LATEST_PROTOCOL_VERSION, DEFAULT_NEGOTIATED_VERSION = HANDSHAKE[-1].name, HEADERLESS.name
+LATEST_MODERN_VERSION = STATELESS[-1].name
+MODERN_PROTOCOL_VERSIONS = tuple(revision.name for revision in STATELESS)
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601
-INVALID_PARAMS, INTERNAL_ERROR = -32602, -32603
-CONNECTION_CLOSED, REQUEST_TIMEOUT, URL_ELICITATION_REQUIRED = -32000, -32001, -32042
-AcceptedElicitation = Accepted
-DeclinedElicitation = Declined
-CancelledElicitation = Cancelled
+INVALID_PARAMS, INTERNAL_ERROR, URL_ELICITATION_REQUIRED = -32602, -32603, -32042
+CONNECTION_CLOSED, REQUEST_TIMEOUT = -32000, -32001
+HEADER_MISMATCH, MISSING_REQUIRED_CLIENT_CAPABILITY = -32020, -32021
+ElicitationResult = Accepted[Any] | Declined | Cancelled
+CallNext = HandlerResult = Any
+AcceptedElicitation, DeclinedElicitation, CancelledElicitation = Accepted, Declined, Cancelled
 
-
-def ServerResult(result: Any) -> Any:
-    """Return a result, which has itself as `.root`.
-
-    Args:
-        result: The result.
-    """
-    return result
+McpError = MCPError = errors.ProtocolError  # so that `except McpError` catches every answer
+FastMCPError = MCPServerError = errors.DovetailError
+NotFoundError = ResourceNotFoundError = errors.NotFound
+AuthorizationError, UrlElicitationRequiredError = errors.Forbidden, errors.UrlRequired
+InvalidSignature = errors.ConfigError
+ResourceError = type("ResourceError", (errors.NotFound,), {"__doc__": "A resource has failed."})
+PromptError, ValidationError, DisabledError = (
+    type(name, (errors.ToolError,), {"__doc__": "A component has failed."})
+    for name in ("PromptError", "ValidationError", "DisabledError")
+)
 
 
 def _make_tool_result(
     content: Any = None, structured_content: Any = None, meta: Any = None, is_error: bool = False
 ) -> WireToolResult:
-    """Create a complete result: content of any type, or only data, which is also sent as text."""
-    result = make_any_result(structured_content if content is None else content)
-    return WireToolResult(
-        content=result.content, structured_content=structured_content, meta=meta, is_error=is_error
-    )
+    """A complete result: content of any type, or only data, which is also sent as text."""
+    blocks = make_any_result(structured_content if content is None else content).content
+    fields: Any = {"structured_content": structured_content, "meta": meta, "is_error": is_error}
+    return WireToolResult(content=blocks, **fields)
 
 
 def _make_message(content: Any, role: Role = "user") -> WireMessage:
-    """Create a prompt message."""
+    """A prompt message."""
     return WireMessage(role, content)
 
 
 ToolResult = spelled("ToolResult", WireToolResult, _make_tool_result)
-Message = spelled("Message", WireMessage, _make_message)
-UserMessage = spelled("UserMessage", WireMessage, partial(_make_message, role="user"))
-AssistantMessage = spelled(
-    "AssistantMessage", WireMessage, partial(_make_message, role="assistant")
-)
+Message, UserMessage = (spelled(name, WireMessage, _make_message) for name in ("Message", "User"))
+AssistantMessage = spelled("Assistant", WireMessage, partial(_make_message, role="assistant"))
+ServerResult = ClientResult = ServerNotification = ClientRequest = staticmethod(lambda value: value)
 
 
 def CurrentContext() -> Any:
-    """The default value of a Context parameter. This default is never used, because the context is
-    always passed."""
-    return None
-
-
-# ------------------------------------------------------------------------------------------------
-# media
+    """The default value of a Context parameter, which is never used."""
 
 
 class CompatMedia(Media):
-    """The methods that FastMCP and the SDK have for media."""
+    """The constructor and the methods of FastMCP and the SDK.
 
-    family = ""
+    Args:
+        path: The file, which is read when the result is sent.
+        data: The bytes, instead of a path.
+        format: The format, such as "png" (default: from the file name).
+        name: The name of a `File` in its URI (default: from the path).
+        **more: `annotations`, as in `dovetail.Image`.
+    """
+
+    family = "application"
 
     def __init__(
-        self, path: Any = None, data: bytes | None = None, format: str | None = None, **more: Any
+        self, path: Any = None, data: Any = None, format: str = "", name: str = "", **more: Any
     ) -> None:
-        super().__init__(data, format and f"{self.family}/{format.lower()}", path=path, **more)
+        if name:
+            more["uri"] = f"file:///{name}" + (f".{format}" if format else "")
+        mime_type = f"{self.family}/{format.lower()}" if format else None
+        super().__init__(data, mime_type, path=path, **more)
 
     @property
     def _mime_type(self) -> str:
@@ -377,118 +329,47 @@ class CompatMedia(Media):
         """Return the bytes as a `data:` URI."""
         return f"data:{self.mime_type};base64,{self.base64()}"
 
-    def _to_content(self, mime_type: str | None = None, annotations: Any = None) -> Any:
-        """Create the content block."""
-        changes = {"mime_type": mime_type, "annotations": annotations}
-        return self.content().model_copy(update={k: v for k, v in changes.items() if v is not None})
+    def to_image_content(self, mime_type: str | None = None, annotations: Any = None) -> Any:
+        """Create the content block.
 
-    to_image_content = to_audio_content = to_resource_content = _to_content
+        Args:
+            mime_type: Another MIME type.
+            annotations: The audience and importance of the content.
+        """
+        changes = {"mime_type": mime_type, "annotations": annotations}
+        return self.content().model_copy({key: each for key, each in changes.items() if each})
+
+    to_audio_content = to_resource_content = to_image_content
 
 
 class CompatImage(CompatMedia, Image):
-    """An image: `Image(path="plot.png")` or `Image(data=…, format="png")`.
-
-    Args:
-        path: The file, which is read when the result is sent.
-        data: The bytes, instead of a path.
-        format: The image format, such as "png" (default: from the file name).
-        **more: `annotations`, as in `dovetail.Image`.
-    """
+    """An image: `Image(path="plot.png")` or `Image(data=…, format="png")`."""
 
     family = "image"
 
 
 class CompatAudio(CompatMedia, Audio):
-    """An audio clip: `Audio(path="voice.mp3")` or `Audio(data=…, format="wav")`.
-
-    Args:
-        path: The file, which is read when the result is sent.
-        data: The bytes, instead of a path.
-        format: The audio format, such as "wav" (default: from the file name).
-        **more: `annotations`, as in `dovetail.Audio`.
-    """
+    """An audio clip: `Audio(path="voice.mp3")` or `Audio(data=…, format="wav")`."""
 
     family = "audio"
 
 
 class CompatFile(CompatMedia, File):
-    """A file: `File(path="report.pdf")` or `File(data=…, format="pdf", name="report")`.
-
-    Args:
-        path: The file, which is read when the result is sent.
-        data: The bytes, instead of a path.
-        format: The format, such as "pdf" (default: from the file name).
-        name: The name of the file in its URI (default: from the path).
-        **more: `annotations`, as in `dovetail.File`.
-    """
-
-    family = "application"
-
-    def __init__(
-        self,
-        path: Any = None,
-        data: bytes | None = None,
-        format: str | None = None,
-        name: str | None = None,
-        **more: Any,
-    ) -> None:
-        uri = name and f"file:///{name}" + (f".{format.lower()}" if format else "")
-        super().__init__(path, data, format, uri=uri, **more)
-
-
-# ------------------------------------------------------------------------------------------------
-# errors
-
-McpError = MCPError = ProtocolError
-"""`except McpError` catches every error of the protocol."""
-_initialize_error = ProtocolError.__init__
-
-
-def _initialize(self: Any, *args: Any, error: Any = None, **fields: Any) -> None:
-    found = error or (args[0] if args else None)
-    if isinstance(found, WireErrorData):
-        args = (found.code, found.message, found.data)  # type: ignore[attr-defined]
-    _initialize_error(self, *args, **fields)
-
-
-setattr(ProtocolError, "__init__", _initialize)
-setattr(
-    ProtocolError, "error", property(lambda self: WireErrorData(self.code, self.message, self.data))
-)
-FastMCPError = MCPServerError = DovetailError
-NotFoundError = ResourceNotFoundError = NotFound
-AuthorizationError = Forbidden
-UrlElicitationRequiredError = UrlRequired
-InvalidSignature = ConfigError
-
-
-class ResourceError(NotFound):
-    """A resource could not be read."""
-
-
-class PromptError(ToolError):
-    """A prompt could not be rendered."""
-
-
-class ValidationError(ToolError):
-    """Arguments or a result are not valid."""
-
-
-class DisabledError(ToolError):
-    """A component is disabled."""
+    """A file: `File(path="report.pdf")` or `File(data=…, format="pdf", name="report")`."""
 
 
 class ReadPart(NamedTuple):
     """One item in the contents of a resource: text or bytes."""
 
     content: str | bytes
-    mime_type: str | None
+    mime_type: str | None = None
+    meta: dict[str, Any] | None = None
 
 
 class ReadParts(list[ReadPart]):
-    """The contents of a resource."""
+    """The contents of a resource, which are also their own `contents`."""
 
     @property
     def contents(self) -> "ReadParts":
-        """This list itself, for code that expects a result with a `contents` attribute."""
+        """This list itself."""
         return self

@@ -65,6 +65,9 @@ class Registry(Generic[Item]):
         self.snapshot: Snapshot[Item] = Snapshot({})
         self.was_used = False
         """Whether this registry has ever had a component."""
+        self.on_duplicate: Callable[[str, str], bool] = _may_replace
+        """Called with the kind and name of a component that exists already. It returns whether the
+        new component replaces it, or is dropped, or raises ConfigError."""
 
     def __iter__(self) -> Iterator[Item]:
         return iter(self.snapshot.items.values())
@@ -77,18 +80,12 @@ class Registry(Generic[Item]):
         return self.snapshot.items.get(name)
 
     def add(self, name: str, item: Item) -> None:
-        """Add a component; raise ConfigError if the name is in use. At an interactive prompt, the
-        new component replaces the old component."""
+        """Add a component, unless the name is in use and `on_duplicate` does not allow it."""
         with self._lock:
-            old = self.snapshot.items.get(name)
-            if old is not None and not _is_interactive():
-                raise ConfigError(
-                    f"The {self._kind} {name!r} already exists; to replace it, remove it first"
-                )
+            if name in self.snapshot.items and not self.on_duplicate(self._kind, name):
+                return
             self.snapshot = Snapshot({**self.snapshot.items, name: item})
             self.was_used = True
-        if old is not None:
-            print(f"Note: the {self._kind} {name!r} was replaced", file=sys.stderr)
         self._on_change({name: item}, {})
 
     def remove(self, name: str) -> None:
@@ -100,6 +97,15 @@ class Registry(Generic[Item]):
             item = items.pop(name)
             self.snapshot = Snapshot(items)
         self._on_change({}, {name: item})
+
+
+def _may_replace(kind: str, name: str) -> bool:
+    """Raise ConfigError, except at an interactive prompt, where the new component replaces the
+    old."""
+    if not _is_interactive():
+        raise ConfigError(f"The {kind} {name!r} already exists; to replace it, remove it first")
+    print(f"Note: the {kind} {name!r} was replaced", file=sys.stderr)
+    return True
 
 
 def _is_interactive() -> bool:

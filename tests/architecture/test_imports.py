@@ -81,7 +81,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "testing": VALUES | {"server", "client", "transports", "connection", "serve", "auth", "mcplog"},
     "mcplog": {"ports", "__init__"},
-    "compat": LOW | {"ports", "server", "client", "transports"},
+    "compat": LOW | {"ports", "revisions", "schema", "server", "client", "transports", "auth"},
     "inspector": VALUES
     | {
         "__init__",
@@ -119,7 +119,7 @@ DOORS = {
     "msgspec": set(MAY_IMPORT),  # the material that everything is made of
     "jsonschema_rs": {"schema"},
     "pydantic": {"schema"},
-    "pydantic_core": {"schema"},
+    "pydantic_core": {"compat", "schema"},
     "attrs": {"schema"},
     "attr": {"schema"},
     "annotated_types": {"schema"},

@@ -34,6 +34,16 @@ PYTHON = {
     ],
 }
 """By environment: what pip brings."""
+OURS = ["msgspec==0.22.0", "jsonschema-rs==0.60.3", "httptools==0.9.0"]
+"""What `dovetail` needs in the environment of a framework."""
+FRAMEWORKS = {
+    "langchain": ["langchain-mcp-adapters==0.3.2", "mcp==1.30.0"],
+    "openai_agents": ["openai-agents==0.24.0", "mcp==2.3.0"],
+    "openai_agents1": ["openai-agents==0.24.0", "mcp==1.30.0"],
+    "litellm": ["litellm==1.106.2", "mcp==2.3.0"],
+    "dspy": ["dspy==3.4.1", "mcp==2.3.0"],
+}
+"""Agent frameworks, and the release of the SDK that they are made for."""
 NPM = {
     "node": "22",
     "@modelcontextprotocol/sdk": "1.32.2",
@@ -50,6 +60,7 @@ NPM = {
 SCOPE = "@modelcontextprotocol"
 AS_PINNED = {
     **PYTHON,
+    **FRAMEWORKS,
     "ts1": [f"sdk {NPM[f'{SCOPE}/sdk']}"],
     "ts2": [
         f"{name} {NPM[f'{SCOPE}/{name}']}" for name in ("client", "server", "server-legacy", "node")
@@ -74,6 +85,8 @@ def install() -> None:
     """Bring what is not there."""
     for environment, wanted in PYTHON.items():
         _bring(environment, wanted, _with_pip)
+    for environment, wanted in FRAMEWORKS.items():
+        _bring(environment, [*wanted, *OURS], _with_pip)
     _bring("npm", NPM, _with_npm)
 
 

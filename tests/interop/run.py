@@ -9,8 +9,8 @@ over one transport in one revision; in each, the same steps are taken (`steps.py
 the revision: our server offers no other, our client asks for no other. `gateway.py` puts servers
 from the registries behind one gateway, and the peers' clients in front of it. Then the servers of
 `servers/` are asked the same on the peer that they were written for and on `dovetail.compat`
-(`moving.py`). What is no mistake of ours is named in `defects.py`, with what shows it, and not
-counted.
+(`moving.py`). Agent frameworks load tools through `dovetail.compat` (`frameworks/`). What is no
+mistake of ours is named in `defects.py`, with what shows it, and not counted.
 """
 
 import asyncio
@@ -25,11 +25,12 @@ from typing import NamedTuple
 from ..node import Trouble
 from .cases import PEERS, Case, Peer, inspections, served_by, serving, their_clients, their_servers
 from .defects import Defect, excuse
+from .frameworks import framework_problems
 from .gateway import CALLERS, Scene, callers, inspections as gateway_inspections, prepare_scene
 from .inspecting import inspected
 from .moving import MOVED, moved
 from .ours import Seen, seen
-from .peers import AS_PINNED, install
+from .peers import AS_PINNED, FRAMEWORKS, install
 from .reference import REFERENCES, Reference, prepare, referred
 from .running import told
 from .steps import problem
@@ -129,7 +130,16 @@ def works(
     every |= {f"gateway {peer.name}": partial(with_the_gateway, peer, scene) for peer in CALLERS}
     every["gateway inspector"] = partial(with_the_inspector_and_the_gateway, scene)
     every |= {f"{one.peer} moved {one.name}": partial(_moved, one.name) for one in MOVED}
+    every |= {f"{name} framework": partial(with_a_framework, name) for name in FRAMEWORKS}
     return {name: work for name, work in every.items() if not chosen or name.split()[0] in chosen}
+
+
+def with_a_framework(name: str) -> list[Row]:
+    """An agent framework on `dovetail.compat`, with our server."""
+    return [
+        Row(case, passed, tuple(failures), ())
+        for case, passed, failures in framework_problems(name)
+    ]
 
 
 def _moved(name: str) -> list[Row]:

@@ -27,4 +27,4 @@ async def use(ctx: Context) -> None:
     print(ctx.nonsense)  # error
 
 
-mcp.import_server(mcp)  # error
+mcp.from_fastapi(mcp)  # error

@@ -1,0 +1,293 @@
+"""What a program does with its own server: list, get and call components, and hide some of them."""
+
+from collections.abc import Awaitable
+from functools import partial, partialmethod
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from ..aio import LruDict
+from ..errors import CannotAsk, ConfigError, NotFound
+from ..ports import Call, Caller, Network, PendingAdmission
+from ..protocol.methods import METHODS, Method
+from ..protocol.tools import ToolResult
+from ..server.registry import Registry, require_scopes
+from ..server.server import Server
+from ..server.tools import decode_structured
+from .components import wrap
+from .context import read_parts
+
+METHOD_BY_KIND = {
+    "tools": "tools/list", "resources": "resources/list", "prompts": "prompts/list",
+    "templates": "resources/templates/list",
+}  # fmt: skip
+
+
+class NoClient:
+    """The connection of a call that has no client."""
+
+    headers: dict[str, str] = {}
+
+    async def drain(self) -> None:
+        """Return at once."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise CannotAsk("There is no client: the program itself made this call")
+
+
+class Listing(Server):
+    """The methods with which a program uses its own server."""
+
+    _chain: Any = None
+    _duplicates = "warn"
+
+    def _start_listing(self, on_duplicate: str | None, include: Any, exclude: Any) -> None:
+        on_duplicate = on_duplicate or self._duplicates
+        if on_duplicate not in ("warn", "replace", "ignore", "error", "keep"):
+            raise ConfigError(
+                f'on_duplicate={on_duplicate!r}: use "warn", "replace", "ignore" or "error"'
+            )
+        self._kinds: dict[str, Registry[Any]] = {
+            "tool": self._tools, "resource": self._resources, "template": self._templates,
+            "prompt": self._prompts,
+        }  # fmt: skip
+        self._states: LruDict[Caller, dict[Any, Any]] = LruDict(self.limits.sessions)
+        self._hidden: dict[str, dict[str, Any]] = {kind: {} for kind in self._kinds}
+        self._rules: list[tuple[bool, bool, dict[str, Any]]] = []
+        if include is not None:
+            self.enable(tags=include, only=True)
+        if exclude is not None:
+            self.disable(tags=exclude)
+
+        def replaces(kind: str, name: str) -> bool:
+            if on_duplicate in ("warn", "keep"):
+                self._warn(f"The {kind} {name!r} already exists")
+            return on_duplicate in ("warn", "replace")
+
+        for registry in self._kinds.values() if on_duplicate != "error" else ():
+            registry.on_duplicate = replaces
+
+    # middleware and sessions
+
+    def add_middleware(self, middleware: Any) -> None:
+        """Wrap every request in one more FastMCP middleware, inside those that exist.
+
+        Args:
+            middleware: The middleware.
+        """
+        if self._chain is None:
+            from .middleware import MiddlewareChain
+
+            self._chain = MiddlewareChain(self)
+            self.admit = self._admit  # type: ignore[method-assign]
+            self._decoded_methods |= set(METHODS)
+            self._personal_methods |= set(METHODS)
+        self._chain.items.append(middleware)
+
+    def _dispatch(self, call: Call) -> Awaitable[Any]:
+        if self._chain is None:
+            return super()._dispatch(call)
+        return self._chain(call, super()._dispatch)  # type: ignore[no-any-return]
+
+    def _admit(self, method: Method, params: Any, caller: Caller) -> PendingAdmission | None:
+        """Let middleware refuse a session."""
+        pending = super().admit(method, params, caller)
+        if method.name != "initialize":
+            return pending
+        return partial(self._chain.initialize, caller, pending)
+
+    def can_ask(self, call: Call) -> bool:
+        """Return True: a tool without a context parameter can call `get_context()`."""
+        return True
+
+    def session_ended(self, caller: Caller, network: Network | None, seconds: float) -> None:
+        """Forget the state of a session."""
+        super().session_ended(caller, network, seconds)
+        self._states.pop(caller)
+
+    def _session_state(self, call: Call) -> dict[Any, Any]:
+        if (found := self._states.get(call.caller)) is None:
+            found = self._states[call.caller] = {}
+            if call.revision.stateless and call.task is not None:  # the caller of one request
+                call.task.add_done_callback(lambda task: self._states.pop(call.caller))
+        return found
+
+    # visibility
+
+    def _warn(self, text: str) -> None:
+        from ..logs import get_logger
+
+        get_logger("server").warning(text)
+
+    def _add_rule(self, shows: bool, *, only: bool = False, **wanted: Any) -> None:
+        self._rules.append((shows, only, wanted))
+        self._apply_rules()
+
+    enable = partialmethod(_add_rule, True)
+    disable = partialmethod(_add_rule, False)
+
+    def _apply_rules(self) -> None:
+        """Move components between the registries and those that are hidden."""
+        for kind, registry in self._kinds.items() if self._rules else ():
+            hidden = self._hidden[kind]
+            for name, component in {**hidden, **registry.snapshot.items}.items():
+                shown = True
+                for shows, only, wanted in self._rules:
+                    matches = _matches(wanted, kind, name, component.definition)
+                    shown = shows if matches else shown and not only
+                if shown and name in hidden:
+                    registry.add(name, hidden.pop(name))
+                elif not shown and name not in hidden:
+                    registry.remove(name)
+                    hidden[name] = component
+
+    # calls from this process
+
+    def _require_scopes(self, call: Call) -> None:
+        """Raise Forbidden if a call that the program made or changed needs more scopes."""
+        find = self._find_by_method.get(call.name)
+        key: Any = getattr(call.params, "uri", None) or getattr(call.params, "name", "")
+        if find is not None and (component := find(key)) is not None:
+            require_scopes(component, call.principal, key)
+
+    async def _ask(self, method: str, **params: Any) -> Any:
+        """Answer a request of this process, like one of the client that is being answered."""
+        from .dependencies import CURRENT
+
+        current, row = CURRENT.get(), METHODS[method]
+        asked = row.params(**params)
+        if current is not None and current[1] is self:
+            call = replace(current[0], method=row, params=asked)
+        else:
+            newest = next(each for each in reversed(self.revisions) if not each.dialects)
+            caller = Caller(revision=newest, log_level=None)
+            call = Call(id=0, method=row, params=asked, caller=caller, connection=NoClient())
+        self._require_scopes(call)
+        try:
+            return await self.answer(call)
+        finally:
+            CURRENT.set(current)
+
+    async def _list(self, kind: str, **ignored: Any) -> list[Any]:
+        method, known = METHOD_BY_KIND[kind], self._items(kind)
+        if method not in self._decoded_methods:
+            return [wrap(one, self) for one in known.values()]
+        page = await self._ask(method)  # middleware or a mounted server may change it
+        field = "resource_templates" if kind == "templates" else kind
+        return [
+            wrap(known[key], self) if (key := _key(one)) in known else one
+            for one in getattr(page, field)
+        ]
+
+    async def _get_all(self, kind: str) -> dict[str, Any]:
+        return {_key(one): one for one in await self._list(kind)}
+
+    async def _get(self, kind: str, name: Any, *more: Any, **ignored: Any) -> Any:
+        found = (await self._get_all(kind)).get(str(name))
+        if found is None:
+            raise NotFound(f"Unknown {kind[:-1]}: {str(name)!r}")
+        return found
+
+    list_tools = partialmethod(_list, "tools")
+    list_resources = partialmethod(_list, "resources")
+    list_resource_templates = partialmethod(_list, "templates")
+    list_prompts = partialmethod(_list, "prompts")
+    get_tools = partialmethod(_get_all, "tools")
+    get_resources = partialmethod(_get_all, "resources")
+    get_resource_templates = partialmethod(_get_all, "templates")
+    get_prompts = partialmethod(_get_all, "prompts")
+    get_tool = partialmethod(_get, "tools")
+    get_resource = partialmethod(_get, "resources")
+    get_resource_template = partialmethod(_get, "templates")
+    get_prompt = partialmethod(_get, "prompts")
+
+    async def call_tool(self, name: str, arguments: Any = None, **ignored: Any) -> Any:
+        """Call a tool of this server, through its middleware; raise ToolError if it fails.
+
+        Args:
+            name: The name of the tool.
+            arguments: The arguments, as a dict.
+            **ignored: A context and other options, which have no effect.
+        """
+        from .middleware import ToolFailed
+
+        raw = Raw(msgspec.json.encode(arguments or {}))
+        result = await self._ask("tools/call", name=name, arguments=raw)
+        if result.is_error:
+            raise ToolFailed(result)
+        return self._returned(decode_structured(result))
+
+    def _returned(self, result: ToolResult) -> Any:
+        """Return the result of a tool as `call_tool` does."""
+        return result
+
+    async def read_resource(self, uri: Any, **ignored: Any) -> Any:
+        """Read a resource of this server.
+
+        Args:
+            uri: The URI.
+            **ignored: A context and other options, which have no effect.
+        """
+        return read_parts((await self._ask("resources/read", uri=str(uri))).contents)
+
+    async def render_prompt(self, name: str, arguments: Any = None, **ignored: Any) -> Any:
+        """Return the messages of a prompt of this server.
+
+        Args:
+            name: The name of the prompt.
+            arguments: The arguments, as a dict.
+            **ignored: Other options, which have no effect.
+        """
+        return await self._ask("prompts/get", name=name, arguments=arguments)
+
+    @property
+    def _mcp_server(self) -> "InnerView":
+        return InnerView(self)
+
+    _lowlevel_server = _tool_manager = _resource_manager = _prompt_manager = _mcp_server
+
+
+def _key(one: Any) -> str:
+    return str(getattr(one, "uri", None) or getattr(one, "uri_template", None) or one.name)
+
+
+def _matches(wanted: dict[str, Any], kind: str, name: str, definition: Any) -> bool:
+    """Return whether a component matches all conditions of a rule."""
+    own = {
+        "names": {name, definition.name},
+        "keys": {f"{kind}:{name}", f"{kind}:{name}@"},
+        "tags": {*((definition.meta or {}).get("fastmcp") or {}).get("tags", ())},
+        "components": {kind},
+    }
+    return all(own[key] & {*values} for key, values in wanted.items() if values is not None)
+
+
+class InnerView:
+    """The server and the managers inside the other libraries, as far as programs use them:
+    `list_tools()`, `get_tool(name)`, `_tools`, `version`, and so on."""
+
+    def __init__(self, server: Any) -> None:
+        self.__dict__["_server"] = server
+
+    def __getattr__(self, name: str) -> Any:
+        verb, _, kind = name.partition("_")
+        plural = kind if kind.endswith("s") else f"{kind}s"
+        if verb not in ("", "list", "get") or plural not in METHOD_BY_KIND:
+            return getattr(self._server, name)
+        items = self._server._items(plural).items()
+        found = {key: wrap(one, self._server) for key, one in items}
+        if verb == "list":
+            return lambda: [*found.values()]
+        if verb == "get" and kind == plural:
+            return getattr(self._server, name)
+        return (lambda key, *ignored: found.get(str(key))) if verb else found
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "instructions":
+            self._server.instructions = value
+        elif name in ("name", "version"):
+            self._server.info = replace(self._server.info, **{name: value})
+        else:
+            raise AttributeError(f"{name} of the server cannot be changed")

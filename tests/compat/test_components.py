@@ -1,0 +1,120 @@
+"""Tools, prompts, resources and templates as objects."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail import Client
+from dovetail.compat import (
+    FastMCP,
+    FileResource,
+    FunctionResource,
+    FunctionTool,
+    Prompt,
+    Resource,
+    ResourceTemplate,
+    TextResource,
+    Tool,
+    components,
+)
+from dovetail.errors import ConfigError
+
+
+def add(a: int, b: int = 1) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def greet(name: str) -> str:
+    """Greet."""
+    return f"Hello {name}"
+
+
+async def test_a_tool_is_made_of_a_function_and_can_be_added() -> None:
+    tool = Tool.from_function(
+        add, name="plus", title="Plus", tags={"math"}, annotations={"readOnlyHint": True}
+    )
+    assert isinstance(tool, Tool)
+    assert isinstance(tool, FunctionTool)
+    assert (tool.name, tool.title, tool.description, tool.key) == (
+        "plus",
+        "Plus",
+        "Add two numbers.",
+        "plus",
+    )
+    assert tool.parameters == tool.inputSchema == tool.input_schema
+    assert tool.parameters["required"] == ["a"]
+    assert (tool.output_schema or {})["required"] == ["result"]
+    assert (tool.tags, tool.enabled, tool.fn, tool(2, 3)) == ({"math"}, True, add, 5)
+    assert type(tool.to_mcp_tool(name="other")).__name__ == "Tool"
+    result = await tool.run({"a": 1})
+    assert (result.structuredContent, result.content[0].text) == ({"result": 2}, "2")
+    server = FastMCP("s", tools=[tool])
+    server.add_tool(Tool.from_tool(tool, name="sum", description="Sums."))
+    async with Client(server) as client:
+        listed = {each.name: each for each in await client.list_tools()}
+        assert (listed["plus"].title, listed["sum"].description) == ("Plus", "Sums.")
+        assert listed["sum"].annotations == {"readOnlyHint": True}
+        assert (await client.call_tool("sum", {"a": 1})).data == 2
+
+
+async def test_a_changed_copy_is_another_tool() -> None:
+    server = FastMCP("s")
+    server.add_tool(Tool.from_function(add).model_copy(update={"name": "other"}))
+    async with Client(server) as client:
+        assert [tool.name for tool in await client.list_tools()] == ["other"]
+
+
+async def test_a_registered_tool_is_wrapped() -> None:
+    server = FastMCP("s")
+    server.tool(add, name="plus")
+    (registered,) = server._tools
+    tool = components.wrap_tool(registered, server)
+    assert (tool.name, tool.fn, tool.server) == ("plus", add, server)
+    assert (await tool.run({"a": 1, "b": 1})).structured_content == {"result": 2}
+
+
+async def test_a_class_with_its_own_run_is_a_tool() -> None:
+    class Echo(Tool):  # type: ignore[misc, valid-type]
+        async def run(self, arguments: dict[str, Any]) -> str:
+            return f"{self.name} {arguments['text']}"
+
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+    server = FastMCP("s")
+    server.add_tool(Echo(name="echo", description="Echo.", parameters=schema))
+    async with Client(server) as client:
+        (tool,) = await client.list_tools()
+        assert (tool.name, tool.input_schema) == ("echo", schema)
+        assert (await client.call_tool("echo", {"text": "a"})).text == "echo a"
+
+
+def test_a_definition_without_a_function_is_refused() -> None:
+    with pytest.raises(ConfigError, match="Tool has no function"):
+        FastMCP("s").add_tool(Tool(name="a", inputSchema={}))
+
+
+async def test_prompts_and_resources_are_made_of_functions(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("from a file")
+    prompt = Prompt.from_function(greet, name="hello", tags={"a"})
+    assert (await prompt.render({"name": "Ada"})).messages[0].content.text == "Hello Ada"
+    template = ResourceTemplate.from_template(greet, uri_template="hello://{name}")
+    assert (template.uriTemplate, await template.read(name="Ada")) == (
+        "hello://{name}",
+        "Hello Ada",
+    )
+    resource = Resource.from_function(lambda: "called", uri="x://called", name="called")
+    assert isinstance(resource, FunctionResource)
+    assert (resource.key, await resource.read()) == ("x://called", "called")
+    server = FastMCP("s")
+    server.add_prompt(prompt)
+    server.add_resource(template)
+    server.add_resource(resource)
+    server.add_resource(TextResource(uri="x://text", name="text", text="as it is"))
+    server.add_resource(FileResource(uri="x://file", name="file", path=tmp_path / "a.txt"))
+    async with Client(server) as client:
+        assert [each.name for each in await client.list_resources()] == ["called", "text", "file"]
+        uris = ("hello://Ada", "x://called", "x://text", "x://file")
+        read = [(await client.read_resource(uri))[0].text for uri in uris]
+        assert read == ["Hello Ada", "called", "as it is", "from a file"]
+        assert (await client.get_prompt("hello", {"name": "Bo"})).messages[0].text == "Hello Bo"
