@@ -199,7 +199,7 @@ class FastMCP(Server, metaclass=HintingMeta):
 
     def add_tool(
         self,
-        function: Callable[..., Any],
+        function: Callable[..., Any] | RegisteredTool,
         name: str | None = None,
         /,
         **options: Unpack[CompatToolOptions],
@@ -207,10 +207,13 @@ class FastMCP(Server, metaclass=HintingMeta):
         """Register a function as a tool.
 
         Args:
-            function: The function.
+            function: The function, or a tool (`get_tool`).
             name: The name of the tool (default: the name of the function).
             **options: The options of `@mcp.tool`.
         """
+        if isinstance(function, RegisteredTool):
+            super().add_tool(function)
+            return
         own = _component_options(_check_callable(function, "add_tool"), options)
         task = own.pop("task", None)
         if own.pop("run_in_thread", True) is False:
