@@ -34,6 +34,12 @@ class MergedItem(Struct, frozen=True, eq=False):
     raw: Raw
     """The item as callers see it."""
 
+    @property
+    def shown(self) -> Item:
+        """The item as callers see it, with the name that its server uses."""
+        changed = self.server.changes.find(self.item) if self.item.kind == "tools" else None
+        return self.item if changed is None else changed.item
+
 
 IsVisible = Callable[[Principal | None, Kind, MergedItem], bool]
 
@@ -121,7 +127,9 @@ class MergedLists:
     def _merge(
         self, kind: Kind, server: UpstreamServer, item: Item, name: str, rename: Rename
     ) -> MergedItem:
-        fields = {**item.fields, LISTS[kind].key: encode_raw(name)}
+        changed = server.changes.find(item) if kind == "tools" else None
+        item_fields = item.fields if changed is None else changed.item.fields
+        fields = {**item_fields, LISTS[kind].key: encode_raw(name)}
         if kind == "tools" and not self.has_tasks:
             fields.pop("execution", None)
         elif kind == "tools" and server.catalog.tasks == "extension":

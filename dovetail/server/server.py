@@ -34,7 +34,14 @@ from .caching import Cache
 from .capabilities import CapabilityChoices
 from .context import Context
 from .handlers import Handlers
-from .options import AppOptions, PromptOptions, ResourceOptions, ServerOptions, ToolOptions
+from .options import (
+    AppOptions,
+    PromptOptions,
+    ResourceOptions,
+    ServerOptions,
+    ToolChangeOptions,
+    ToolOptions,
+)
 from .prompts import Completers, compile_prompt
 from .rates import NETWORK, Rates
 from .resources import app_resource, check_unused, compile_resource
@@ -301,7 +308,13 @@ class Server(Handlers):
     def instructions(self, text: str | None) -> None:
         self._instructions = text
 
-    def mount(self, other: Any, *, prefix: str = "") -> None:
+    def mount(
+        self,
+        other: Any,
+        *,
+        prefix: str = "",
+        tools: "Mapping[str, ToolChangeOptions] | None" = None,
+    ) -> None:
         """Serve another server as a part of this one: its tools, prompts, resources, templates and
         completions.
 
@@ -318,15 +331,20 @@ class Server(Handlers):
             prefix: What the names of its tools and prompts begin with, followed by `__` (default:
                 names stay as they are). A URI stays as it is, unless another server has the same
                 one: then it becomes `prefix+uri`, or is left out if there is no prefix.
+            tools: How clients see tools of the other server, by its own names. Each value has the
+                options of `RegisteredTool.with_`, except `wrap`. Hidden values may be neither
+                variables nor functions.
 
         Raises:
-            ConfigError: The prefix is in use or not valid, or `other` is not a target.
+            ConfigError: The prefix is in use or not valid, `other` is not a target, or an option in
+                `tools` is not valid. A change that does not fit a tool is logged, and the tool is
+                left out.
         """
         if self._mounts is None:
             from importlib import import_module
 
             self._mounts = import_module("dovetail.gateway.mounts").Mounts(self)
-        self._mounts.mount(other, prefix)
+        self._mounts.mount(other, prefix, tools or {})
 
     # tools
 
