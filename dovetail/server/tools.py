@@ -15,7 +15,7 @@ import re
 import sys
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_origin
 
 import msgspec
 from msgspec import Raw, Struct
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from .context import Context
     from .isolation import Sandbox
     from .signature import Bound, Signature
-    from .transform import ArgumentChange
+    from .transform import ArgumentChange, SchemaArguments
 
 NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
 AWAY_IN_TOOL = (
@@ -91,22 +91,8 @@ WrapTool: TypeAlias = (
 calls the tool, and returns the result. With a third parameter, it also gets the context."""
 
 
-class Arguments(Protocol):
-    """The arguments of a tool: `Signature`, or `SchemaArguments` if a schema was given."""
-
-    schema: Any
-
-    def bind(self, raw: Any, context: Any = None) -> "Bound":
-        """Check JSON arguments, and return what to call the function with."""
-
-    def bind_object(self, values: dict[str, Any], context: Any = None) -> "Bound":
-        """Do the same with arguments that were decoded."""
-
-    def repaired(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return arguments that were checked without the mistakes that `bind` repairs."""
-
-    def changed(self, name: str, change: "ArgumentChange") -> "Arguments":
-        """Return the arguments after a change."""
+Arguments: TypeAlias = "Signature | SchemaArguments"
+"""The arguments of a tool. Those with a schema that was not made from the function differ."""
 
 
 class RegisteredTool(Struct, frozen=True, eq=False):
@@ -396,34 +382,24 @@ def _renamed(make: MakeResult, old: str, new: str) -> MakeResult:
     return make_result
 
 
-def _wrapped(tool: RegisteredTool, wrap: "WrapTool") -> RegisteredTool:
-    """Return a tool that calls `wrap` instead of the original."""
-    from inspect import signature
-
-    from .signature import is_async
+def _wrapped(tool: RegisteredTool, function: Callable[..., Awaitable[Any]]) -> RegisteredTool:
+    """Return a tool that calls a function instead of the original."""
+    from .signature import decode_object, is_async
     from .transform import SchemaArguments
 
-    if not callable(wrap) or not is_async(wrap):
+    if not callable(function) or not is_async(function):
         raise ConfigError(f"Tool {tool.name!r}: wrap= must be an async function")
-    try:
-        signature(wrap).bind(None, None)
-        takes_context = False
-    except TypeError:
-        takes_context = True
-        try:
-            signature(wrap).bind(None, None, None)
-        except TypeError:
-            raise ConfigError(
-                f"Tool {tool.name!r}: wrap= must have the parameters (arguments, call_next), or "
-                "(arguments, call_next, ctx)"
-            ) from None
+    takes_context = not _takes(function, 2)
+    if takes_context and not _takes(function, 3):
+        raise ConfigError(
+            f"Tool {tool.name!r}: wrap= must have the parameters (arguments, call_next), or "
+            "(arguments, call_next, ctx)"
+        )
     arguments = SchemaArguments(
         tool.name, tool.definition.input_schema, lambda values, context: ((values, context), {})
     )
 
     def bind(raw: Raw, context: Any) -> "Bound":
-        from .signature import decode_object
-
         values = decode_object(raw, tool.name)
         tool.arguments.bind_object(values, context)  # raises an error if they do not fit
         return (tool.arguments.repaired(values), context), {}
@@ -438,8 +414,21 @@ def _wrapped(tool: RegisteredTool, wrap: "WrapTool") -> RegisteredTool:
         has_fresh_values=False,
         uses_context=tool.uses_context or takes_context,
         inner=tool,
-        wrap=wrap if takes_context else lambda values, call_next, _: wrap(values, call_next),
+        wrap=function
+        if takes_context
+        else lambda values, call_next, _: function(values, call_next),
     )
+
+
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    """Return whether a function can be called with this number of arguments."""
+    from inspect import signature
+
+    try:
+        signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    return True
 
 
 class _InputNeeded(BaseException):
@@ -518,7 +507,8 @@ async def _run(
     if tool.has_fresh_values:
         args, kwargs = await _make_values(args, kwargs)
     if tool.wrap is not None:
-        return await _run_wrapped(tool, call, *args, limits)
+        values, context = args
+        return await _run_wrapped(tool, call, values, context, limits)
     function, name = tool.signature.function, tool.definition.name
     if tool.isolated:
         from .isolation import run_isolated
