@@ -14,11 +14,13 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from ..config.settings import ToolChange
 from ..errors import ConfigError, SchemaError
 from ..protocol.header_params import HeaderParam, find_header_params
-from ..protocol.raw import encode_raw
+from ..protocol.raw import encode_raw, encode_typed, split_object
+from ..protocol.tools import Tool
 from ..server.transform import ArgumentChange, SchemaArguments
 from .catalog import Catalog, Item
 from .naming import LeftOut
@@ -85,6 +87,20 @@ class ToolChanges:
         """
         made = self._make(item)
         return made if isinstance(made, str) else None
+
+    def change_tool(self, tool: Tool) -> Tool:
+        """Return a tool with the arguments that callers see, under the server's own name. It stays
+        as it is if the change does not fit.
+
+        Args:
+            tool: The tool as its server lists it.
+        """
+        if tool.name not in self._changes:
+            return tool
+        changed = self.find(Item("tools", tool.name, split_object(encode_typed(tool))))
+        if changed is None:
+            return tool
+        return replace(tool, input_schema=changed.arguments.schema)
 
     def left_out(self, catalog: Catalog) -> Iterator[LeftOut]:
         """Return the tools that are left out, and those that do not exist.

@@ -179,7 +179,20 @@ def test_a_file_without_settings_has_the_defaults() -> None:
         ({"trust": "yes"}, '"dovetail" is not valid: Expected `bool`, got `str` - at `$.trust`'),
         ({"tools": {"alow": []}}, '"dovetail": tools has the unknown key "alow". Did you mean "al'),
         ({"tools": []}, '"dovetail": tools must be an object'),
-        ({"tools": {"with": {}}}, '"dovetail": this version does not support "tools.with"'),
+        ({"tools": {"with": []}}, '"dovetail": tools is not valid: Expected `object`, got `array`'),
+        ({"tools": {"with": {"a": 1}}}, '"dovetail": tools: with: "a" must be an object'),
+        (
+            {"tools": {"with": {"a\x1b": {"hid": {}}}}},
+            '"dovetail": tools: with: "a" has the unknown key "hid". Did you mean "hide"?',
+        ),
+        (
+            {"tools": {"with": {"a": {"wrap": "x"}}}},
+            '"dovetail": tools: with: "a" has the unknown key "wrap". Use one of "name"',
+        ),
+        (
+            {"tools": {"with": {"a": {"rename": {"q": 1}}}}},
+            '"dovetail": tools: with: "a" is not valid: Expected `str`, got `int`',
+        ),
         ({"timeout": 0}, '"dovetail": "timeout" must be a positive number of seconds'),
         ({"timeout": float("inf")}, '"dovetail": "timeout" must be a positive number of seconds'),
         ({"maxTokens": 0}, '"dovetail": "maxTokens" must be at least 1'),

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from dovetail import Client, Context, Header, Server, ToolError
+from dovetail import Client, Context, Header, Host, Server, ToolError
 from dovetail.errors import ConfigError, InvalidParams
 from dovetail.gateway.gateway import Gateway
 from dovetail.gateway.upstreams import read_source
@@ -295,3 +295,31 @@ async def test_a_gateway_in_front_of_one_target_with_changed_tools() -> None:
             await client.call_tool("search", {"q": "x", "api_key": "y"})
     with pytest.raises(ConfigError, match="tools="):
         Gateway({"mcpServers": {}}, tools={"search": {"name": "find"}})
+
+
+async def test_a_host_changes_tools_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    asked: list[Any] = []
+    records: list[Any] = []
+
+    def answer(request: Any) -> str:
+        asked.append(request)
+        return "once"
+
+    host = Host(
+        make_source(tmp_path, {"search": CHANGE}),
+        on_consent=answer,
+        store=":memory:",
+        limits=PATIENT,
+        middleware=[audit(records.append, arguments=lambda name, value: value)],
+    )
+    async with host:
+        tools = {one.name: one for one in await host.list_tools()}
+        assert list(tools["up__find"].input_schema["properties"]) == ["query", "limit"]
+        assert (await host.call_tool("up__find", {"query": "x"})).text == "x sk 3"
+        for arguments in ({"query": 1}, {"query": "x", "api_key": "y"}):
+            with pytest.raises(InvalidParams):
+                await host.call_tool("up__find", arguments)
+    assert any(one.arguments == {"query": "x"} for one in asked)
+    assert any(one.arguments == {"query": "x"} for one in records)
+    assert SECRET not in caplog.text + repr(asked) + repr(records)
