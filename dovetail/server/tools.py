@@ -84,8 +84,8 @@ MakeResult = Callable[[Any], ToolResult]
 CallNext: TypeAlias = Callable[[dict[str, Any]], Awaitable[ToolResult]]
 """Calls the original tool with arguments, and returns its result."""
 WrapTool: TypeAlias = (
-    "Callable[[dict[str, Any], CallNext], Awaitable[Any]]"
-    " | Callable[[dict[str, Any], CallNext, Context[Any]], Awaitable[Any]]"
+    Callable[[dict[str, Any], CallNext], Awaitable[Any]]
+    | Callable[[dict[str, Any], CallNext, "Context[Any]"], Awaitable[Any]]
 )
 """An async function around a tool, like middleware: it gets the arguments and the function that
 calls the tool, and returns the result. With a third parameter, it also gets the context."""
