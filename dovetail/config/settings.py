@@ -40,6 +40,9 @@ class ToolChange(Struct, frozen=True, kw_only=True):
     defaults: dict[str, Any] = {}
     """The values of arguments that callers leave out."""
 
+    def __repr__(self) -> str:
+        return f"<ToolChange hiding {', '.join(self.hide) or 'nothing'}>"  # without the values
+
 
 class ToolFilter(Struct, frozen=True, kw_only=True, rename={"changes": "with"}):
     """Which tools of a server are offered, and how callers see them. Patterns are those of

@@ -54,7 +54,7 @@ from ..server.rates import NETWORK, Rates
 from ..server.runnable import RunnableService
 from ..server.service import answer_in_connection
 from ..server.tools import make_error_result
-from ..text import quote
+from ..text import escape_unsafe, quote
 from .access.gateway_access import ANONYMOUS, GatewayAccess, open_consent
 from .call_forwarder import CallForwarder
 from .capabilities import DECLARED_EXTENSIONS, merge_capabilities
@@ -79,6 +79,7 @@ from .skills import relayed_skills
 from .tasks.context import TaskContext
 from .tasks.gateway_tasks import GatewayTasks
 from .tasks.known import KnownTasks
+from .transforms import ChangedTool
 from .upstream import EventKind, UpstreamEntry, UpstreamServer
 from .upstreams import KIND_OF_LIST, Source, UpstreamSet, change_tools, read_source
 from .uris import rename_uris
@@ -613,11 +614,13 @@ class Gateway(RunnableService):
         server: UpstreamServer,
     ) -> RawObject | InputRequired:
         await self._require(call, kind, server, found.name)
-        if kind == "tools" and server.changes:
+        if kind == "tools" and found.name in server.changes:
+            tool = await self._find_changed(server, found.name)
+            given = split_object(call.raw_params).get("arguments", Raw())
             try:
-                changed = {**changed, **_change_arguments(server, found.name, call)}
+                changed = {**changed, "arguments": tool.to_tool(given)}
             except InvalidParams as error:
-                if call.revision.tool_errors:
+                if call.revision.tool_errors and call.params.has_object:
                     return make_error_result(str(error))  # type: ignore[return-value]
                 raise
         if not self.forwarder.is_alone and was_asked_elsewhere(server, call.request_state):
@@ -646,6 +649,18 @@ class Gateway(RunnableService):
             result = as_private(result)
         asked = {found.name: call.params.uri} if call.method.result is ReadResourceResult else {}
         return self._rename_uris(server, result, asked)
+
+    async def _find_changed(self, server: UpstreamServer, name: str) -> ChangedTool:
+        """Return a tool that callers see differently (`tools.with`). Start its server if its lists
+        are not known: a call must not arrive there without the change."""
+        if name not in server.catalog.tools:
+            with explaining(server.name, masked=self._is_masked):
+                await server.start()
+        tool = server.changes.find(server.catalog.tools.get(name))
+        if tool is None:
+            shown = escape_unsafe(server.changes.names.get(name, name))
+            raise InvalidParams(f"Unknown tool: {shown}", parameter="name")
+        return tool
 
     def _was_asked_here(self, call: Call) -> bool:
         """Return whether a process of this replica asked the questions that a call answers."""
@@ -799,15 +814,3 @@ class Gateway(RunnableService):
             on_task=partial(self.tasks.notifications.on_notification, server, client),
         )
         return client
-
-
-def _change_arguments(server: UpstreamServer, tool: str, call: Call) -> dict[str, Any]:
-    """Return the arguments for a tool that callers see differently (`tools.with`).
-
-    Raises:
-        InvalidParams: They do not fit.
-    """
-    changed = server.changes.find(server.catalog.tools.get(tool))
-    if changed is None:
-        return {}
-    return {"arguments": changed.to_tool(split_object(call.raw_params).get("arguments", Raw()))}

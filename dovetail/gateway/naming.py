@@ -280,7 +280,7 @@ class NameTable:
             name: The name or URI that the caller sent.
         """
         if self._transparent is not None:
-            return self._from_alias(kind, name, self._transparent)
+            return self.from_alias(kind, name, self._transparent)
         if kind == "tools" or kind == "prompts":
             return self._table(kind).from_caller.get(name)
         if found := self._strip_prefix(name):
@@ -328,9 +328,15 @@ class NameTable:
         aliases = self._aliases.get(upstream.server, {}) if kind == "tools" else {}
         return aliases.get(upstream.name, upstream.name)
 
-    def _from_alias(self, kind: Kind, name: str, server: str) -> UpstreamName | None:
+    def from_alias(self, kind: Kind, name: str, server: str) -> UpstreamName | None:
         """Return what a name without a prefix stands for. The old name of a tool that has a new one
-        stands for nothing."""
+        stands for nothing.
+
+        Args:
+            kind: The kind of name.
+            name: The name.
+            server: The name of the server in the file.
+        """
         aliases = self._aliases.get(server, {}) if kind == "tools" else {}
         for own, shown in aliases.items():
             if shown == name:

@@ -65,6 +65,9 @@ class ToolChanges:
     def __bool__(self) -> bool:
         return bool(self._changes)
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._changes
+
     @property
     def names(self) -> dict[str, str]:
         """The new names of tools, by the server's own."""
@@ -115,9 +118,9 @@ class ToolChanges:
                 yield LeftOut(self._server, "tools", name, f"tools.with: {problem}")
 
     def _make(self, item: Item | None) -> ChangedTool | str | None:
-        change = None if item is None else self._changes.get(item.name)
-        if item is None or change is None:
+        if item is None or item.kind != "tools" or item.name not in self._changes:
             return None
+        change = self._changes[item.name]
         if item not in self._made:
             try:
                 self._made[item] = _change(item, change, self._fill(change.hide))

@@ -328,7 +328,7 @@ class UpstreamSet:
         tools that do not exist."""
         found = self.names.left_out()
         for server in self.servers.values():
-            if server.changes and not server.is_unknown:
+            if server.changes and not server.is_unknown and server.entry.tokens is None:
                 found += server.changes.left_out(server.catalog)
         return found
 
@@ -519,7 +519,8 @@ class UpstreamSet:
         found, server = self.names.from_caller(kind, name), self.servers[owner]
         if found is not None or server.known_for(principal.id) is not server:
             return found
-        return UpstreamName(owner, name.removeprefix(f"{prefix_of(server)}{SEPARATOR}"))
+        plain = name.removeprefix(f"{prefix_of(server)}{SEPARATOR}")
+        return self.names.from_alias(kind, plain, owner)
 
     def add(self, entry: UpstreamEntry) -> UpstreamServer:
         """Add a server at the end. If the servers have been started, start it unless it is lazy.

@@ -80,6 +80,9 @@ class ArgumentChange(Struct, frozen=True, eq=False):
     rename: Mapping[str, str] = {}
     defaults: Mapping[str, Any] = {}
 
+    def __repr__(self) -> str:
+        return f"<ArgumentChange of {self.owner}>"  # without the hidden values
+
     def __bool__(self) -> bool:
         return bool(self.hide or self.rename or self.defaults)
 

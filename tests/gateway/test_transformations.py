@@ -256,6 +256,7 @@ async def test_a_hidden_value_shows_nowhere(
     assert any("up" in text for text in questions) and len(files) > 1
     texts = [caplog.text, repr(records), repr(questions), health, repr(described()), repr(own)]
     texts += [repr(data) for _, data in tape.entries]
+    texts += [repr(one.settings) for one in own.upstreams.servers.values()]
     assert SECRET not in "".join([*texts, repr(files)])
     assert ("${SEARCH_KEY}" in described().variables) is not literal
 
@@ -291,6 +292,11 @@ async def test_a_gateway_in_front_of_one_target_with_changed_tools() -> None:
     async with pair(gateway) as client:
         assert [one.name for one in await client.list_tools()] == ["find"]
         assert (await client.call_tool("find", {"q": "x"})).text == "x sk"
+        with pytest.raises(InvalidParams, match="Unknown tool"):
+            await client.call_tool("search", {"q": "x", "api_key": "y"})
+    wrong = Gateway(server, tools={"search": {"hide": {"key": SECRET}}})
+    async with pair(wrong) as client:
+        assert await client.list_tools() == []
         with pytest.raises(InvalidParams, match="Unknown tool"):
             await client.call_tool("search", {"q": "x", "api_key": "y"})
     with pytest.raises(ConfigError, match="tools="):
