@@ -563,13 +563,13 @@ async def test_questions_that_a_wrapped_tool_returns_reach_the_client() -> None:
 
     async def wrap(arguments: dict[str, Any], call_next: CallNext) -> Any:
         try:
-            return await call_next(arguments)
+            return f"{(await call_next(arguments)).text}!"
         except Exception:
             return "swallowed"
 
     server.replace_tool("book", server.get_tool("book").with_(wrap=wrap))
     async with pair(server, revision="2026-07-28", on_elicit=lambda _: {}) as client:
-        assert (await client.call_tool("book", {})).text == "booked"
+        assert (await client.call_tool("book", {})).text == "booked!"
 
 
 def triple(number: int, factor: int) -> int:
