@@ -177,9 +177,17 @@ def read_changes(value: Mapping[str, Any]) -> ToolFilter:
         ConfigError: A change is not valid.
     """
     try:
-        return _convert_tools({"with": value}, "tools=")
+        found = _convert_tools({"with": value}, "tools=")
     except InvalidObject as error:
         raise ConfigError(str(error)) from None
+    for tool, change in found.changes.items():
+        for name, hidden in change.hide.items():
+            if callable(hidden):
+                raise ConfigError(
+                    f"tools=: the hidden value of {name!r} of {tool!r} is a function, but only "
+                    "with_ of a tool accepts functions. Pass a JSON value."
+                )
+    return found
 
 
 def _convert_tools(value: Any, what: str) -> ToolFilter:

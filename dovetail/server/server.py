@@ -332,8 +332,8 @@ class Server(Handlers):
                 names stay as they are). A URI stays as it is, unless another server has the same
                 one: then it becomes `prefix+uri`, or is left out if there is no prefix.
             tools: How clients see tools of the other server, by its own names. Each value has the
-                options of `RegisteredTool.with_`, except `wrap`. Hidden values may be neither
-                variables nor functions.
+                options of `RegisteredTool.with_`, except `wrap`. A hidden value is a JSON value,
+                not a function.
 
         Raises:
             ConfigError: The prefix is in use or not valid, `other` is not a target, or an option in

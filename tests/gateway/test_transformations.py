@@ -277,6 +277,8 @@ async def test_a_mounted_server_with_changed_tools() -> None:
         [tool] = await client.list_tools()
         assert (tool.name, list(tool.input_schema["properties"])) == ("o__find", ["query"])
         assert (await client.call_tool("o__find", {"query": "x"})).text == "x sk"
+    with pytest.raises(ConfigError, match="hidden value of 'q' of 'search' is a function"):
+        server.mount(other, prefix="p", tools={"search": {"hide": {"q": lambda: "x"}}})
     with pytest.raises(ConfigError, match='unknown key "hid"'):
         server.mount(other, prefix="p", tools={"search": {"hid": {}}})  # type: ignore[typeddict-unknown-key]
 
