@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from .server.rates import Rate, Rates
     from .server.redaction import redact_secrets
     from .server.server import Server
+    from .server.tools import CallNext, RegisteredTool
     from .terminal.consent_dialog import terminal_confirm
     from .terminal.elicit import terminal_elicit
 
@@ -92,18 +93,20 @@ _NAMES = {
     "server.redaction": "redact_secrets",
     "server.media": "Audio File Image",
     "server.server": "Server",
+    "server.tools": "CallNext RegisteredTool",
     "terminal.consent_dialog": "terminal_confirm",
     "terminal.elicit": "terminal_elicit",
 }
 
 __all__ = [
     "Annotations", "Audio", "AudioContent", "AuditRecord", "BlobResourceContents", "Cache",
-    "CallRequest", "CannotAsk", "Channel", "Client", "ConsentGrant", "ConsentRequest", "Context",
-    "DovetailError", "ElicitRequest", "EmbeddedResource", "Extension", "File", "Gateway", "Header",
-    "Host", "HostEvent", "HttpRequest", "HttpResponse", "Icon", "Image", "ImageContent",
-    "InputRequired", "Limits", "LogEntry", "Message", "Model", "NotFound", "ProtocolError", "Rate",
-    "Rates", "ResourceLink", "Root", "RootsRequest", "SampleRequest", "Server", "SharedCache",
-    "Skill", "SkillEntry", "Tap", "TaskHandle", "TaskUpdate", "TextContent", "TextResourceContents",
+    "CallNext", "CallRequest", "CannotAsk", "Channel", "Client", "ConsentGrant",
+    "ConsentRequest", "Context", "DovetailError", "ElicitRequest", "EmbeddedResource",
+    "Extension", "File", "Gateway", "Header", "Host", "HostEvent", "HttpRequest",
+    "HttpResponse", "Icon", "Image", "ImageContent", "InputRequired", "Limits", "LogEntry",
+    "Message", "Model", "NotFound", "ProtocolError", "Rate", "Rates", "RegisteredTool",
+    "ResourceLink", "Root", "RootsRequest", "SampleRequest", "Server", "SharedCache", "Skill",
+    "SkillEntry", "Tap", "TaskHandle", "TaskUpdate", "TextContent", "TextResourceContents",
     "ToolAnnotations", "ToolError", "ToolResult", "anthropic_sampler", "audit", "choose_model",
     "openai_sampler", "redact_secrets", "telemetry", "terminal_confirm", "terminal_elicit",
 ]  # fmt: skip

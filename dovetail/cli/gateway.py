@@ -153,7 +153,7 @@ def _describe(gateway: "Gateway", server: "UpstreamServer") -> dict[str, Any]:
             listed.append({"name": shown, "upstreamName": name, "effect": effect, "rule": rule})
     about["leftOut"] = [
         {"kind": one.kind, "name": one.name, "reason": one.reason}
-        for one in names.left_out()
+        for one in gateway.upstreams.left_out()
         if one.server == server.name
     ]
     return about

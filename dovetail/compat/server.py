@@ -249,6 +249,8 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
 
     def _register(self, kind: str, component: Any, address: Any = None, /, **options: Any) -> Any:
         """Register a function or a component; the address is the name of a tool or the URI."""
+        if isinstance(component, RegisteredTool):
+            return super().add_tool(component)
         key: Any = address or (getattr(component, "key", "") if kind == "resource" else None)
         given = {
             name: value

@@ -36,12 +36,15 @@ def entry_digest(servers: Servers, name: str, environment: Mapping[str, str] | N
         ConfigError: The entry's `cwd` or `envFile` uses a variable that is not set.
     """
     server, variables = servers[name], servers.variables
+    hidden = servers.settings[name].tools.hidden_values
     values = os.environ if environment is None else environment
     covered = {
         "entry": servers.written[name],
         "defaults": servers.options.defaults,
-        "inputs": variables.find_inputs(server),
-        "files": {str(file): _content(file) for file in variables.find_files(server, values)},
+        "inputs": variables.find_inputs(server, *hidden),
+        "files": {
+            str(file): _content(file) for file in variables.find_files(server, values, *hidden)
+        },
     }
     if server.command is not None:
         covered["folder"] = str(Path(variables.fill(server.cwd or ".", values)).resolve())

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from ..errors import ConfigError
+from ..text import one_line
 from .forward import check_forward
 from .known_keys import InvalidObject, convert_known
 
@@ -25,14 +26,40 @@ MAX_PREFIX_CHARS = 32
 _PREFIX = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
-class ToolFilter(Struct, frozen=True, kw_only=True):
-    """Which tools of a server are offered. Patterns are those of `fnmatch`, with upper and lower
-    case told apart, and match the names that the server uses."""
+class ToolChange(Struct, frozen=True, kw_only=True):
+    """How callers see a tool of a server: the keys of `RegisteredTool.with_`, except `wrap`."""
+
+    name: str | None = None
+    """The name after the prefix; None for the server's own."""
+    title: str | None = None
+    description: str | None = None
+    hide: dict[str, Any] = {}
+    """The values of arguments that callers neither see nor pass. They may contain variables."""
+    rename: dict[str, str] = {}
+    """The new names of arguments."""
+    defaults: dict[str, Any] = {}
+    """The values of arguments that callers leave out."""
+
+    def __repr__(self) -> str:
+        return f"<ToolChange hiding {', '.join(self.hide) or 'nothing'}>"  # without the values
+
+
+class ToolFilter(Struct, frozen=True, kw_only=True, rename={"changes": "with"}):
+    """Which tools of a server are offered, and how callers see them. Patterns are those of
+    `fnmatch`, with upper and lower case told apart. All names are those that the server uses."""
 
     allow: list[str] | None = None
     """Patterns of the tools that are offered; None for all."""
     deny: list[str] = []
     """Patterns of the tools that are not offered, even if `allow` matches."""
+
+    changes: dict[str, ToolChange] = {}
+    """The tools that callers see differently (`tools.with`)."""
+
+    @property
+    def hidden_values(self) -> list[Any]:
+        """The values of hidden arguments as they are written."""
+        return [one.hide for one in self.changes.values()]
 
     @property
     def offers_all(self) -> bool:
@@ -140,13 +167,44 @@ def _drop_nulls(value: Mapping[str, Any]) -> dict[str, Any]:
     return {key: item for key, item in value.items() if item is not None}
 
 
+def read_changes(value: Mapping[str, Any]) -> ToolFilter:
+    """Return changes to tools that a program makes, as an entry would.
+
+    Args:
+        value: The changes, by the server's own names of the tools.
+
+    Raises:
+        ConfigError: A change is not valid.
+    """
+    try:
+        found = _convert_tools({"with": value}, "tools=")
+    except InvalidObject as error:
+        raise ConfigError(str(error)) from None
+    for tool, change in found.changes.items():
+        for name, hidden in change.hide.items():
+            if callable(hidden):
+                raise ConfigError(
+                    f"tools=: the hidden value of {name!r} of {tool!r} is a function, but only "
+                    "with_ of a tool accepts functions. Pass a JSON value."
+                )
+    return found
+
+
+def _convert_tools(value: Any, what: str) -> ToolFilter:
+    if isinstance(value, Mapping) and isinstance(changes := value.get("with"), Mapping):
+        converted = {
+            str(name): convert_known(one, ToolChange, f'{what}: with: "{one_line(str(name))}"')
+            for name, one in changes.items()
+        }
+        value = {**value, "with": converted}
+    return convert_known(value, ToolFilter, what)
+
+
 def _convert(value: Any, headers: Collection[str], what: str) -> ServerSettings:
     if value is None:
         return ServerSettings()
     if isinstance(value, Mapping) and (tools := value.get("tools")) is not None:
-        if isinstance(tools, Mapping) and "with" in tools:
-            raise InvalidObject(f'{what}: this version does not support "tools.with". Remove it.')
-        value = {**value, "tools": convert_known(tools, ToolFilter, f"{what}: tools")}
+        value = {**value, "tools": _convert_tools(tools, f"{what}: tools")}
     settings = convert_known(value, ServerSettings, what)
     prefix = settings.prefix or ""
     if prefix and (len(prefix) > MAX_PREFIX_CHARS or _PREFIX.fullmatch(prefix) is None):

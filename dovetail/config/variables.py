@@ -89,31 +89,49 @@ class Variables(Struct, frozen=True, kw_only=True):
         }
         return self.host.pattern.sub(replace, text)
 
-    def find(self, server: "ServerConfig") -> list[str]:
-        """Return the variables that a server uses, as they are spelled in its entry."""
-        found = dict.fromkeys(match[0] for match in self._matches(server))
+    def fill_all(self, value: Any, environment: Mapping[str, str] | None = None) -> Any:
+        """Return a value with the variables in all its texts replaced.
+
+        Raises:
+            ConfigError: A variable is not set.
+        """
+        values = os.environ if environment is None else environment
+        if isinstance(value, str):
+            return self.fill(value, values)
+        if isinstance(value, list):
+            return [self.fill_all(item, values) for item in value]
+        if isinstance(value, dict):
+            return {key: self.fill_all(item, values) for key, item in value.items()}
+        return value
+
+    def find(self, server: "ServerConfig", *more: Any) -> list[str]:
+        """Return the variables that a server uses, as they are spelled in its entry, and those in
+        more values of the entry."""
+        found = dict.fromkeys(match[0] for match in self._matches(server, *more))
         return [*found, *(f"${{{name}}}" for name in server.env_vars if name not in found)]
 
-    def find_inputs(self, server: "ServerConfig") -> dict[str, Mapping[str, Any]]:
+    def find_inputs(self, server: "ServerConfig", *more: Any) -> dict[str, Mapping[str, Any]]:
         """Return the `inputs` that a server uses, by id."""
-        used = [_split_word(match) for match in self._matches(server)]
+        used = [_split_word(match) for match in self._matches(server, *more)]
         return {id: one for id, one in self.inputs.items() if ("input", id) in used}
 
-    def find_files(self, server: "ServerConfig", environment: Mapping[str, str]) -> list[Path]:
+    def find_files(
+        self, server: "ServerConfig", environment: Mapping[str, str], *more: Any
+    ) -> list[Path]:
         """Return the files that supply the values of a server's variables."""
         files = [
             self.locate(rest)
-            for word, rest in map(_split_word, self._matches(server))
+            for word, rest in map(_split_word, self._matches(server, *more))
             if word == "file"
         ]
-        if any(match.lastgroup == "secret" for match in self._matches(server)):
+        if any(match.lastgroup == "secret" for match in self._matches(server, *more)):
             files += self._secret_files()
         if server.env_file is not None:
             files.append(self.locate(self.fill(server.env_file, environment)))
         return files
 
-    def _matches(self, server: "ServerConfig") -> Iterator[re.Match[str]]:
-        for text in _strings(msgspec.to_builtins(server)):
+    def _matches(self, server: "ServerConfig", *more: Any) -> Iterator[re.Match[str]]:
+        for text in _strings([msgspec.to_builtins(server), *more]):
             yield from self.host.pattern.finditer(text)
 
     def _braces(self, whole: str, body: str, environment: Mapping[str, str]) -> str:
@@ -208,17 +226,7 @@ def expand(
     `env`."""
     values = os.environ if environment is None else environment
     rules = variables or Variables()
-
-    def fill(value: Any) -> Any:
-        if isinstance(value, str):
-            return rules.fill(value, values)
-        if isinstance(value, list):
-            return [fill(item) for item in value]
-        if isinstance(value, dict):
-            return {key: fill(item) for key, item in value.items()}
-        return value
-
-    filled = msgspec.convert(fill(msgspec.to_builtins(server)), type(server))
+    filled = msgspec.convert(rules.fill_all(msgspec.to_builtins(server), values), type(server))
     if filled.env_file is not None or filled.env_vars:
         passed = {name: values[name] for name in filled.env_vars if name in values}
         more = parse_env_file(rules.locate(filled.env_file)) if filled.env_file else {}

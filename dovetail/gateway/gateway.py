@@ -13,6 +13,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from .. import __version__
@@ -48,10 +49,12 @@ from ..protocol.header_params import HeaderParam
 from ..protocol.lifecycle import ClientCapabilities, InputRequired, ServerCapabilities
 from ..protocol.raw import RawObject, encode_raw, split_object
 from ..protocol.resources import ReadResourceResult
+from ..server.options import ToolChangeOptions
 from ..server.rates import NETWORK, Rates
 from ..server.runnable import RunnableService
 from ..server.service import answer_in_connection
-from ..text import quote
+from ..server.tools import make_error_result
+from ..text import escape_unsafe, quote
 from .access.gateway_access import ANONYMOUS, GatewayAccess, open_consent
 from .call_forwarder import CallForwarder
 from .capabilities import DECLARED_EXTENSIONS, merge_capabilities
@@ -76,8 +79,9 @@ from .skills import relayed_skills
 from .tasks.context import TaskContext
 from .tasks.gateway_tasks import GatewayTasks
 from .tasks.known import KnownTasks
+from .transforms import ChangedTool
 from .upstream import EventKind, UpstreamEntry, UpstreamServer
-from .upstreams import KIND_OF_LIST, Source, UpstreamSet, read_source
+from .upstreams import KIND_OF_LIST, Source, UpstreamSet, change_tools, read_source
 from .uris import rename_uris
 
 if TYPE_CHECKING:
@@ -108,6 +112,9 @@ class Gateway(RunnableService):
         page_size: The number of items on each page of a list (default: None, a single page).
         lifespan: An async context manager function that is entered before the servers are started
             and exited after they were stopped. It may accept the gateway as its argument.
+        tools: How callers see the tools of a single target, by its own names. Each value has the
+            options of `RegisteredTool.with_`, except `wrap`. For servers of a file, write them
+            there (`tools.with`).
         policy: Who may do what: the path of a policy file, its decoded contents, or "allow",
             "ask" or "deny" (default: everything is allowed).
         store: Where the answers of callers and the digests of approved tools are stored: a file
@@ -151,6 +158,7 @@ class Gateway(RunnableService):
         instructions: str | None = None,
         page_size: int | None = None,
         lifespan: Callable[..., AbstractAsyncContextManager[Any]] | None = None,
+        tools: Mapping[str, ToolChangeOptions] | None = None,
         policy: "str | Path | Mapping[str, Any] | PolicyFile | None" = None,
         store: "str | Path | ConsentStore | None" = None,
         on_sample: OnSample | None = None,
@@ -189,7 +197,7 @@ class Gateway(RunnableService):
         )
         self._instructions, self._mask_errors, self._store = instructions, mask_errors, store
         self._experimental = {} if experimental is None else {"experimental": experimental}
-        self._source, self._policy_source = source, policy
+        self._source, self._policy_source, self._changes = source, policy, tools
         self._watched: tuple[str | Path, ...] | None = None
         self._connections: UserConnections | None = None
         found, rules = self._read_source(), None if policy is None else read_policy(policy)
@@ -339,6 +347,8 @@ class Gateway(RunnableService):
     def _read_source(self) -> Source:
         """Read the configuration. Raises ConfigError if credentials would not be safe."""
         source = read_source(self._source)
+        if self._changes is not None:
+            source = change_tools(source, self._changes)
         check_forwarding({entry.name: entry.settings for entry in source.entries}, self.guard)
         if not any(entry.needs_login for entry in source.entries):
             return source
@@ -516,7 +526,7 @@ class Gateway(RunnableService):
         found = self.upstreams.names.from_caller("tools", tool)
         if found is None:
             return ()
-        return self.upstreams.servers[found.server].header_params(found.name)
+        return self.upstreams.servers[found.server].shown_header_params(found.name)
 
     # access
 
@@ -604,6 +614,15 @@ class Gateway(RunnableService):
         server: UpstreamServer,
     ) -> RawObject | InputRequired:
         await self._require(call, kind, server, found.name)
+        if kind == "tools" and found.name in server.changes:
+            tool = await self._find_changed(server, found.name)
+            given = split_object(call.raw_params).get("arguments", Raw())
+            try:
+                changed = {**changed, "arguments": tool.to_tool(given)}
+            except InvalidParams as error:
+                if call.revision.tool_errors and call.params.has_object:
+                    return make_error_result(str(error))  # type: ignore[return-value]
+                raise
         if not self.forwarder.is_alone and was_asked_elsewhere(server, call.request_state):
             reply = await self.forwarder.ask(call)
             if reply is not None:
@@ -630,6 +649,18 @@ class Gateway(RunnableService):
             result = as_private(result)
         asked = {found.name: call.params.uri} if call.method.result is ReadResourceResult else {}
         return self._rename_uris(server, result, asked)
+
+    async def _find_changed(self, server: UpstreamServer, name: str) -> ChangedTool:
+        """Return a tool that callers see differently (`tools.with`). Start its server if its lists
+        are not known: a call must not arrive there without the change."""
+        if name not in server.catalog.tools:
+            with explaining(server.name, masked=self._is_masked):
+                await server.start()
+        tool = server.changes.find(server.catalog.tools.get(name))
+        if tool is None:
+            shown = escape_unsafe(server.changes.names.get(name, name))
+            raise InvalidParams(f"Unknown tool: {shown}", parameter="name")
+        return tool
 
     def _was_asked_here(self, call: Call) -> bool:
         """Return whether a process of this replica asked the questions that a call answers."""

@@ -39,13 +39,14 @@ from ..errors import (
 )
 from ..limits import DEFAULT, Limits
 from ..logs import get_logger
+from ..ports import Call, CallHandler
 from ..protocol.base import Implementation
 from ..protocol.client_features import Root
 from ..protocol.content import ResourceContents
 from ..protocol.decoding import decode
 from ..protocol.prompts import GetPromptResult, Prompt
 from ..protocol.resources import Resource, ResourceTemplate
-from ..protocol.tools import Tool, ToolResult
+from ..protocol.tools import CallToolParams, ListToolsResult, Tool, ToolResult
 from ..protocol.utilities import SEVERITY, Completion, Level
 from ..text import closest_name, escape_unsafe, quote
 from .access.host_access import HostAccess, OnContext
@@ -270,7 +271,8 @@ class Host:
     def _on_catalog(self, server: UpstreamServer) -> None:
         if server.revision is not None:  # it was not stopped meanwhile
             tools = map(server.catalog.find_tool, server.catalog.tools)
-            server.client._validation.set_tools([tool for tool in tools if tool is not None])
+            known = [server.changes.change_tool(tool) for tool in tools if tool is not None]
+            server.client._validation.set_tools(known)
         try:
             self._access.pins.on_catalog(server)
         except DovetailError as problem:  # the store cannot be used, so nothing is offered
@@ -800,7 +802,7 @@ class Host:
             on_sample=self._sampler() if settings.sampling else None,
             roots=roots,
             on_log=None if self._on_log is None else partial(self._on_log, server.name),
-            middleware=self._middleware,
+            middleware=[*self._middleware, *_changed_calls(server)],
             timeout=settings.timeout,
             limits=self.limits,
             trusted=settings.trust,
@@ -820,6 +822,29 @@ class Host:
         sampler.tools = getattr(self._on_sample, "tools", None)
         sampler.context = True if self._on_context is not None else None
         return sampler  # type: ignore[no-any-return]
+
+
+def _changed_calls(server: UpstreamServer) -> list[Middleware]:
+    """Return the middleware that changes the tools of a server (`tools.with`). It is the innermost
+    one, so that nothing else sees hidden values: neither questions nor audit records."""
+    if not server.changes:
+        return []
+
+    async def change(call: Call, call_next: CallHandler) -> Any:
+        params = call.params
+        if isinstance(params, CallToolParams):
+            changed = server.changes.find(server.catalog.tools.get(params.name))
+            if changed is not None:
+                call.params = replace(params, arguments=changed.to_tool(params.arguments))
+        try:
+            result = await call_next(call)
+        finally:
+            call.params = params
+        if isinstance(result, ListToolsResult):
+            return replace(result, tools=[server.changes.change_tool(one) for one in result.tools])
+        return result
+
+    return [change]
 
 
 def _decode_item(one: MergedItem, type_: type[T]) -> T | None:

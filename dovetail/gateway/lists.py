@@ -34,6 +34,12 @@ class MergedItem(Struct, frozen=True, eq=False):
     raw: Raw
     """The item as callers see it."""
 
+    @property
+    def shown(self) -> Item:
+        """The item as callers see it, with the name that its server uses."""
+        changed = self.server.changes.find(self.item)
+        return self.item if changed is None else changed.item
+
 
 IsVisible = Callable[[Principal | None, Kind, MergedItem], bool]
 
@@ -103,7 +109,7 @@ class MergedLists:
             rename = self._renamer(kind, server)
             for item in server.catalog.items(kind).values():
                 name = self._upstreams.names.to_caller(kind, server.name, item.name)
-                if name is None or name in items:
+                if name is None or name in items or server.changes.problem(item) is not None:
                     continue
                 before = old.get(name)
                 if before is None or before.item is not item or "_meta" in item.fields:
@@ -121,7 +127,9 @@ class MergedLists:
     def _merge(
         self, kind: Kind, server: UpstreamServer, item: Item, name: str, rename: Rename
     ) -> MergedItem:
-        fields = {**item.fields, LISTS[kind].key: encode_raw(name)}
+        changed = server.changes.find(item)
+        item_fields = item.fields if changed is None else changed.item.fields
+        fields = {**item_fields, LISTS[kind].key: encode_raw(name)}
         if kind == "tools" and not self.has_tasks:
             fields.pop("execution", None)
         elif kind == "tools" and server.catalog.tasks == "extension":

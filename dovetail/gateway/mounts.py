@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from ..client.client import Client
 from ..config import ServerSettings
-from ..config.settings import MAX_PREFIX_CHARS
+from ..config.settings import MAX_PREFIX_CHARS, read_changes
 from ..databases import MEMORY
 from ..errors import ConfigError, MethodNotFound
 from ..extensions.apps.settings import shows_apps
@@ -81,16 +81,17 @@ class Mounts(Gateway):
         """The backend of the server that they are a part of."""
         return self._server.backend
 
-    def mount(self, target: Any, prefix: str) -> None:
+    def mount(self, target: Any, prefix: str, tools: Mapping[str, Any]) -> None:
         """Add a server.
 
         Args:
             target: A `Server`, or any other target of a client.
             prefix: What the names of its tools and prompts begin with; empty for none.
+            tools: The changes to its tools, by its own names.
 
         Raises:
-            ConfigError: The prefix is in use or not valid, the target is not valid, or a server
-                would contain itself.
+            ConfigError: The prefix is in use or not valid, the target or a change is not valid, or
+                a server would contain itself.
         """
         if not _PREFIX.fullmatch(prefix) or len(prefix) > MAX_PREFIX_CHARS:
             raise ConfigError(
@@ -106,7 +107,9 @@ class Mounts(Gateway):
         name = first = prefix or getattr(target, "name", None) or "server"
         while not prefix and name in self.upstreams.servers:
             name = f"{first}-{len(self.upstreams.servers) + 1}"
-        settings = ServerSettings(prefix=prefix, pin="off", max_tokens=sys.maxsize)
+        settings = ServerSettings(
+            prefix=prefix, tools=read_changes(tools), pin="off", max_tokens=sys.maxsize
+        )
         self.upstreams.add(replace(describe_target(name, target), settings=settings))
         self._targets[name] = target
 

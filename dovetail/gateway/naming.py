@@ -140,6 +140,7 @@ class NameTable:
         self._templates: BoundedDict[str, UriTemplate | None] = BoundedDict(20 * MAX_TEMPLATES)
         self._listed: dict[str, _Listed] = {}
         self._qualified: set[str] = set()
+        self._aliases: dict[str, dict[str, str]] = {}
         self.set_servers(prefixes)
 
     def reserve(self, names: Iterable[str]) -> None:
@@ -175,6 +176,16 @@ class NameTable:
             always: Whether they do.
         """
         (self._qualified.add if always else self._qualified.discard)(server)
+
+    def alias(self, server: str, names: Mapping[str, str]) -> None:
+        """Set the tools of a server that callers see under another name.
+
+        Args:
+            server: The name of the server in the file.
+            names: The new names, to which the prefix is added, by the server's own.
+        """
+        self._aliases[server] = dict(names)
+        self._tables.pop("tools", None)
 
     def update(self, server: str, kind: Kind, names: Iterable[str]) -> None:
         """Set what a server lists.
@@ -246,7 +257,7 @@ class NameTable:
             was left out, or the URI of a server without a prefix that belongs to another server.
         """
         if self._transparent is not None:
-            return name
+            return self._alias(kind, UpstreamName(server, name))
         if kind == "tools" or kind == "prompts":
             return self._table(kind).to_caller.get(UpstreamName(server, name))
         prefix = self._prefixes[server]
@@ -269,7 +280,7 @@ class NameTable:
             name: The name or URI that the caller sent.
         """
         if self._transparent is not None:
-            return UpstreamName(self._transparent, name)
+            return self.from_alias(kind, name, self._transparent)
         if kind == "tools" or kind == "prompts":
             return self._table(kind).from_caller.get(name)
         if found := self._strip_prefix(name):
@@ -305,12 +316,35 @@ class NameTable:
         if (table := self._tables.get(kind)) is None:
             table = self._tables[kind] = _Names()
             for server, listed in self._listed.items():
-                for name in _by_change(self._prefixes[server], getattr(listed, kind) or ()):
+                names = {
+                    name: self._alias(kind, UpstreamName(server, name))
+                    for name in getattr(listed, kind) or ()
+                }
+                for name in _by_change(self._prefixes[server], names):
                     self._add(table, kind, UpstreamName(server, name))
         return table
 
+    def _alias(self, kind: Kind, upstream: UpstreamName) -> str:
+        aliases = self._aliases.get(upstream.server, {}) if kind == "tools" else {}
+        return aliases.get(upstream.name, upstream.name)
+
+    def from_alias(self, kind: Kind, name: str, server: str) -> UpstreamName | None:
+        """Return what a name without a prefix stands for. The old name of a tool that has a new one
+        stands for nothing.
+
+        Args:
+            kind: The kind of name.
+            name: The name.
+            server: The name of the server in the file.
+        """
+        aliases = self._aliases.get(server, {}) if kind == "tools" else {}
+        for own, shown in aliases.items():
+            if shown == name:
+                return UpstreamName(server, own)
+        return None if name in aliases else UpstreamName(server, name)
+
     def _add(self, table: _Names, kind: Kind, upstream: UpstreamName) -> None:
-        name = merged_name(self._prefixes[upstream.server], upstream.name)
+        name = merged_name(self._prefixes[upstream.server], self._alias(kind, upstream))
         owner, holder = self.owner(name), table.from_caller.get(name)
         if name in self._reserved:
             reason = f"the name {name} is reserved"
@@ -368,11 +402,16 @@ class NameTable:
         return self._templates[text]
 
 
-def _by_change(prefix: str, names: Iterable[str]) -> list[str]:
+def _by_change(prefix: str, names: Mapping[str, str]) -> list[str]:
     """Return the names of one server, each once, in an order that does not depend on its list:
-    first those that keep their spelling, because they own it."""
+    first those that keep their spelling, because they own it. `names` has the new name of each."""
     plain = f"{prefix}{SEPARATOR}" if prefix else ""
-    return sorted(set(names), key=lambda name: (merged_name(prefix, name) != plain + name, name))
+
+    def order(name: str) -> tuple[bool, bool, str]:
+        shown = names[name]
+        return merged_name(prefix, shown) != plain + shown, shown != name, name
+
+    return sorted(names, key=order)
 
 
 def _check_prefixes(prefixes: Mapping[str, str | None], many_plain: bool) -> None:

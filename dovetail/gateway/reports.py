@@ -62,7 +62,7 @@ def describe_servers(upstreams: "UpstreamSet", *, masked: bool) -> dict[str, Any
         upstreams: The servers.
         masked: Whether to leave out why servers failed.
     """
-    left_out = upstreams.names.left_out()
+    left_out = upstreams.left_out()
     servers: dict[str, Any] = {}
     for name, server in upstreams.servers.items():
         one = servers[name] = {"state": server.state, "revision": server.revision}

@@ -129,10 +129,10 @@ class ToolSearch:
         wanted = read_arguments(arguments, FindArguments, FIND)
         index: ToolIndex | None = visible.cache.get(CALL)
         if index is None:
-            tools = {name: one.item.definition for name, one in visible.items.items()}
+            tools = {name: one.shown.definition for name, one in visible.items.items()}
             index = visible.cache[CALL] = ToolIndex(tools)
         names = index.search(wanted.query, wanted.limit)
-        found = [_show(name, visible.items[name].item.fields) for name in names]
+        found = [_show(name, visible.items[name].shown.fields) for name in names]
         text = msgspec.json.encode({"tools": found}).decode()
         return ToolResult(content=[TextContent(text)], structured_content=msgspec.json.decode(text))
 

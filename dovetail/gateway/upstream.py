@@ -61,6 +61,7 @@ from .naming import Kind
 from .pool import SHARED, ActiveCalls, ConnectionPool, PooledClient, PoolKey
 from .reports import UpstreamCounts
 from .result_cache import ResultCache
+from .transforms import ToolChanges
 
 if TYPE_CHECKING:
     from .connect.tokens import UserTokens
@@ -94,6 +95,8 @@ class UpstreamEntry(Struct, frozen=True, eq=False, kw_only=True):
     """Returns what `Client` connects to. Variables of the entry are filled in only now, after
     consent was given."""
     settings: ServerSettings = ServerSettings()
+    fill: Callable[[Any], Any] = lambda value: value
+    """Returns a hidden value (`tools.with`) with its variables filled in."""
     digest: str = ""
     """The digest of the entry, which consent is bound to."""
     written: Mapping[str, Any] | None = None
@@ -150,6 +153,8 @@ class UpstreamServer:
         self._extensions = extensions or {}
         self.entry, self.settings, self.limits = entry, entry.settings, limits
         self.health, self._known = Health(), known
+        self.changes = ToolChanges(entry.name, entry.settings.tools.changes, entry.fill)
+        """How callers see the tools of the server."""
         self.catalog = self._saved = Catalog()
         self.is_unknown = True
         """Whether the lists of the server are not known yet, but may be later."""
@@ -240,10 +245,15 @@ class UpstreamServer:
         Args:
             kind: The kind of list.
         """
-        names: Iterable[str] = self.catalog.items(kind)
-        if kind == "tools":
-            names = [name for name in names if self.settings.tools.why_refused(name) is None]
-        return names
+        items = self.catalog.items(kind)
+        if kind != "tools":
+            return items
+        is_refused = self.settings.tools.why_refused
+        return [
+            name
+            for name, item in items.items()
+            if is_refused(name) is None and self.changes.problem(item) is None
+        ]
 
     def known_for(self, user: str) -> "UpstreamServer":
         """Return the server as a user sees it.
@@ -769,6 +779,15 @@ class UpstreamServer:
         """
         item = self.catalog.tools.get(tool)
         return () if item is None else item.header_params
+
+    def shown_header_params(self, tool: str) -> tuple[HeaderParam, ...]:
+        """Return the same for callers, who may see other arguments.
+
+        Args:
+            tool: The server's own name of the tool.
+        """
+        changed = self.changes.find(self.catalog.tools.get(tool))
+        return self.header_params(tool) if changed is None else changed.header_params
 
     @property
     def is_process(self) -> bool:

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from .. import config
 from ..aio import TaskSet
+from ..config.settings import read_changes
 from ..errors import ConfigError, ConnectFailed, DovetailError, InvalidParams, NotFound
 from ..limits import Limits
 from ..logs import get_logger
@@ -170,6 +172,29 @@ def describe_target(name: str, target: Any) -> UpstreamEntry:
     )
 
 
+def change_tools(source: Source, changes: Mapping[str, Any]) -> Source:
+    """Return a source whose only server has changed tools.
+
+    Args:
+        source: A single target.
+        changes: The changes, by the server's own names of the tools.
+
+    Raises:
+        ConfigError: There is a file, which has them itself, or a change is not valid.
+    """
+    if not source.is_transparent:
+        raise ConfigError(
+            'tools= is for a single target. For the servers of a file, write "tools": {"with": …} '
+            "into their entries."
+        )
+    tools = read_changes(changes)
+    settings = [replace(one.settings, tools=tools) for one in source.entries]
+    entries = [
+        replace(one, settings=own) for one, own in zip(source.entries, settings, strict=True)
+    ]
+    return replace(source, entries=entries)
+
+
 def _read_servers(servers: config.Servers, where: str) -> Source:
     if servers.problems:
         raise ConfigError(next(iter(servers.problems.values())))
@@ -183,6 +208,7 @@ def _read_server(servers: config.Servers, name: str, where: str) -> UpstreamEntr
         name=name,
         find_target=partial(config.resolve, servers, name, where),
         settings=servers.settings[name],
+        fill=servers.variables.fill_all,
         digest=config.entry_digest(servers, name),
         written=servers.written[name],
         is_remote=servers[name].url is not None,
@@ -297,8 +323,17 @@ class UpstreamSet:
             self.names.update(server.name, kind, server.names(kind))
         self._log_left_out()
 
+    def left_out(self) -> list[LeftOut]:
+        """Return all that the servers list and callers cannot use, and changes (`tools.with`) to
+        tools that do not exist."""
+        found = self.names.left_out()
+        for server in self.servers.values():
+            if server.changes and not server.is_unknown and server.entry.tokens is None:
+                found += server.changes.left_out(server.catalog)
+        return found
+
     def _log_left_out(self) -> None:
-        before, self._left_out = self._left_out, set(self.names.left_out())
+        before, self._left_out = self._left_out, set(self.left_out())
         new = sorted(self._left_out - before, key=lambda one: (one.server, one.kind, one.name))
         for one in new[:MAX_LOGGED]:
             log.warning("%s: left out %s: %s", one.server, quote(one.name), one.reason)
@@ -309,6 +344,7 @@ class UpstreamSet:
         for server in servers:
             is_per_user = server.entry.tokens is not None
             self.names.qualify(server.name, is_per_user)
+            self.names.alias(server.name, server.changes.names)
             if is_per_user or server.state == "known":
                 self._update_names(server)
 
@@ -483,7 +519,8 @@ class UpstreamSet:
         found, server = self.names.from_caller(kind, name), self.servers[owner]
         if found is not None or server.known_for(principal.id) is not server:
             return found
-        return UpstreamName(owner, name.removeprefix(f"{prefix_of(server)}{SEPARATOR}"))
+        plain = name.removeprefix(f"{prefix_of(server)}{SEPARATOR}")
+        return self.names.from_alias(kind, plain, owner)
 
     def add(self, entry: UpstreamEntry) -> UpstreamServer:
         """Add a server at the end. If the servers have been started, start it unless it is lazy.

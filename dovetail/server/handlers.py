@@ -203,7 +203,7 @@ class Handlers(RunnableService):
         tool = self._tools.snapshot.items.get(call.params.name)
         if tool is None:
             return self._mounts is not None
-        return tool.signature.context is not None
+        return tool.uses_context
 
     def can_replay(self, call: Call) -> bool:
         """Return whether the handler of this call may be run again. A call to a mounted server is
@@ -314,7 +314,7 @@ class Handlers(RunnableService):
         if tool is None:
             self._check_offered("tools")
             raise InvalidParams(f"Unknown tool: {call.params.name}", parameter="name")
-        context = self.context_type(call, self) if tool.signature.context else None
+        context = self.context_type(call, self) if tool.uses_context else None
         result = await call_tool(tool, call, context, self.limits, self._mask_errors)
         if "tools/call" not in self._decoded_methods or isinstance(result, InputRequired):
             return result

@@ -96,6 +96,18 @@ class ToolOptions(CommonToolOptions, total=False):
     task: Literal["optional", "required"] | None
 
 
+class ToolChangeOptions(TypedDict, total=False):
+    """How callers see a tool of a mounted server: the options of `RegisteredTool.with_`, except
+    `wrap`."""
+
+    name: str
+    title: str
+    description: str
+    hide: dict[str, Any]
+    rename: dict[str, str]
+    defaults: dict[str, Any]
+
+
 class ContentOptions(ComponentOptions, total=False):
     """The options that resources and apps have in common."""
 

@@ -88,6 +88,20 @@ class Registry(Generic[Item]):
             self.was_used = True
         self._on_change({name: item}, {})
 
+    def replace(self, old: str, name: str, item: Item) -> None:
+        """Put a component in the place of another; raise ConfigError if there is none, or if the
+        new name is in use."""
+        with self._lock:
+            before = self.snapshot.items
+            if old not in before:
+                raise ConfigError(f"There is no {self._kind} {old!r}")
+            if name != old and name in before:
+                raise ConfigError(f"The {self._kind} {name!r} already exists")
+            self.snapshot = Snapshot(
+                dict((name, item) if key == old else (key, one) for key, one in before.items())
+            )
+        self._on_change({name: item}, {} if name == old else {old: before[old]})
+
     def remove(self, name: str) -> None:
         """Remove a component; raise ConfigError if no component has this name."""
         with self._lock:

@@ -19,6 +19,8 @@ from typing import (
     overload,
 )
 
+from msgspec.structs import replace
+
 from ..connection.extension import Extension
 from ..connection.middleware import Middleware, compose
 from ..errors import ConfigError
@@ -32,7 +34,14 @@ from .caching import Cache
 from .capabilities import CapabilityChoices
 from .context import Context
 from .handlers import Handlers
-from .options import AppOptions, PromptOptions, ResourceOptions, ServerOptions, ToolOptions
+from .options import (
+    AppOptions,
+    PromptOptions,
+    ResourceOptions,
+    ServerOptions,
+    ToolChangeOptions,
+    ToolOptions,
+)
 from .prompts import Completers, compile_prompt
 from .rates import NETWORK, Rates
 from .resources import app_resource, check_unused, compile_resource
@@ -206,7 +215,8 @@ class Server(Handlers):
         self._watcher: FileWatcher | None = None
         self._skills: Skills | None = None
         self._offers_apps = False
-        self._http_api: Any = None
+        self._http_apis: list[Any] = []
+        """The HTTP APIs that tools call (`openapi/api.py`)."""
         self._tasks_option = tasks
         self.tasks: ServerTasks | None = None
         """The tasks of this server; None until a tool that may run as a task is registered."""
@@ -269,8 +279,8 @@ class Server(Handlers):
         )
         server = cls(name or parts.name, **{**parts.options, **options})
         for function, tool_options in parts.tools:
-            server.add_tool(function, **tool_options)
-        server._http_api = parts.api
+            tool = server._compile_tool(function, tool_options)
+            server.add_tool(replace(tool, api=parts.api))
         return server
 
     def __repr__(self) -> str:
@@ -298,7 +308,13 @@ class Server(Handlers):
     def instructions(self, text: str | None) -> None:
         self._instructions = text
 
-    def mount(self, other: Any, *, prefix: str = "") -> None:
+    def mount(
+        self,
+        other: Any,
+        *,
+        prefix: str = "",
+        tools: "Mapping[str, ToolChangeOptions] | None" = None,
+    ) -> None:
         """Serve another server as a part of this one: its tools, prompts, resources, templates and
         completions.
 
@@ -315,15 +331,20 @@ class Server(Handlers):
             prefix: What the names of its tools and prompts begin with, followed by `__` (default:
                 names stay as they are). A URI stays as it is, unless another server has the same
                 one: then it becomes `prefix+uri`, or is left out if there is no prefix.
+            tools: How clients see tools of the other server, by its own names. Each value has the
+                options of `RegisteredTool.with_`, except `wrap`. A hidden value is a JSON value,
+                not a function.
 
         Raises:
-            ConfigError: The prefix is in use or not valid, or `other` is not a target.
+            ConfigError: The prefix is in use or not valid, `other` is not a target, or an option in
+                `tools` is not valid. A change that does not fit a tool is logged, and the tool is
+                left out.
         """
         if self._mounts is None:
             from importlib import import_module
 
             self._mounts = import_module("dovetail.gateway.mounts").Mounts(self)
-        self._mounts.mount(other, prefix)
+        self._mounts.mount(other, prefix, tools or {})
 
     # tools
 
@@ -372,23 +393,79 @@ class Server(Handlers):
         """
         return _decorate(self.add_tool, function_or_name, options)
 
-    def add_tool(self, function: Callable[..., Any], /, **options: Unpack[ToolOptions]) -> None:
-        """Register a function as a tool.
+    def add_tool(
+        self, function: "Callable[..., Any] | RegisteredTool", /, **options: Unpack[ToolOptions]
+    ) -> None:
+        """Register a function as a tool, or add a tool of this or another server.
+
+            server.add_tool(api.get_tool("searchIssues").with_(name="find_issues"))
+
+        A tool of another server becomes a tool of this one: it gets the context of this server, and
+        its `ctx.state` is what the lifespan of this server yields.
 
         Args:
-            function: The function, or any other callable.
-            **options: The options of `@server.tool`.
+            function: The function, or any other callable, or a tool (see `get_tool`).
+            **options: The options of `@server.tool`. A tool takes none: use its `with_`.
 
         Raises:
             ConfigError: The name is already in use, or an option is not valid.
             SchemaError: A parameter cannot be described by a JSON schema.
         """
-        tool = self._compile_tool(function, options)
+        tool = self._prepare_tool(function, options)
+        self._tools.add(tool.name, tool)
+
+    def get_tool(self, name: str) -> RegisteredTool:
+        """Return a tool of this server. Its `with_` returns a changed copy.
+
+        Args:
+            name: The name of the tool. A mounted server has its own tools.
+
+        Raises:
+            ConfigError: There is no such tool.
+        """
+        tool = self._tools.get(name)
+        if tool is None:
+            close = closest_name(name, self._tools.snapshot.items)
+            hint = f". Did you mean {close!r}?" if close else ""
+            raise ConfigError(f"There is no tool {name!r}{hint}")
+        return tool
+
+    def replace_tool(self, name: str, tool: RegisteredTool) -> None:
+        """Put another tool in the place of one, and notify clients once.
+
+            server.replace_tool("search", server.get_tool("search").with_(hide={"limit": 20}))
+
+        Args:
+            name: The name of the tool that is replaced.
+            tool: The new tool, which may have another name.
+
+        Raises:
+            ConfigError: There is no such tool, or the new name is already in use.
+        """
+        self.get_tool(name)
+        prepared = self._prepare_tool(tool, {})
+        self._tools.replace(name, prepared.name, prepared)
+
+    def _prepare_tool(
+        self, function: "Callable[..., Any] | RegisteredTool", options: ToolOptions
+    ) -> RegisteredTool:
+        """Return a tool that is about to be added, and offer what it needs."""
+        if isinstance(function, RegisteredTool):
+            if options:
+                raise ConfigError(
+                    f"{function.name!r} is a tool already, so it takes no options. Change it with "
+                    "with_(…)."
+                )
+            tool = function
+        else:
+            tool = self._compile_tool(function, options)
         if "ui" in (tool.definition.meta or ()):
             self._offer_apps(tool.definition)
         if tool.task is not None:
             self._offer_tasks()
-        self._tools.add(tool.definition.name, self._check_enforceable(tool))
+        if tool.api is not None and tool.api not in self._http_apis:
+            self._http_apis.append(tool.api)
+        return self._check_enforceable(tool)
 
     def _compile_tool(self, function: Callable[..., Any], options: ToolOptions) -> RegisteredTool:
         _check_options("tool", ToolOptions, options)
@@ -883,8 +960,8 @@ class Server(Handlers):
         own = super()._inner_lifespan()
         if self._mounts is not None:
             own = self._mounts.run_with(own)
-        if self._http_api is not None:
-            own = self._http_api.run_with(own)
+        for api in self._http_apis:
+            own = api.run_with(own)
         return own if self.tasks is None else self.tasks.manager.lifespan(own)
 
     def _prepare_for_network(

@@ -11,6 +11,7 @@ the meaning is clear (`"[1, 2]"` for a list, `"3"` or 3.0 for an integer), but n
 is accepted.
 """
 
+import copy
 import functools
 import inspect
 import re
@@ -18,10 +19,20 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from types import UnionType
-from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    TypeAlias,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 from msgspec import NODEFAULT, Raw, Struct
+from msgspec.structs import replace
 
 from ..errors import InvalidParams, SchemaError
 from ..schema import (
@@ -36,6 +47,9 @@ from ..schema import (
     inline_definitions,
     merge_definitions,
 )
+
+if TYPE_CHECKING:
+    from .transform import ArgumentChange
 
 Bound: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 """The positional and keyword arguments of a call."""
@@ -85,7 +99,7 @@ class Signature:
     ) -> None:
         self.function = function
         self.name = name or getattr(function, "__name__", None) or _name(function)
-        self.is_async = _is_async(function)
+        self.is_async = is_async(function)
         inner = inspect.unwrap(_code(function))
         hints = _hints(inner, self.name, context_type)
         self.returns = hints.get("return", Any)
@@ -120,12 +134,46 @@ class Signature:
         self._keywords = [each.name for each in arguments if each.kind is _KEYWORD_ONLY]
         self._positional_only = [each.name for each in declared if each.kind is _POSITIONAL_ONLY]
         self._plain = not context and not self._keywords
+        self._hidden: list[tuple[int, Callable[[], Any]]] = []
+        """The arguments that callers do not see: their position among all arguments, and a function
+        that returns the value."""
+        self._compile_decoder()
+
+    def _compile_decoder(self) -> None:
         self._decode = _make_decoder(self.name, self.parameters)
         self._undecoded = [
             (index, parameter.shape)
             for index, parameter in enumerate(self.parameters)
             if parameter.shape.native is Raw
         ]
+
+    def changed(self, name: str, change: "ArgumentChange") -> "Signature":
+        """Return the signature of the same function for callers who see its arguments differently.
+
+        Args:
+            name: The name of the changed tool.
+            change: What is different.
+
+        Raises:
+            ConfigError: The change does not fit the function.
+        """
+        change.check(parameter.name for parameter in self.parameters)
+        other = copy.copy(self)
+        other.__dict__.pop("schema", None)  # it is cached
+        taken = [index for index, _ in self._hidden]
+        total = len(self.parameters) + len(taken)
+        places = [index for index in range(total) if index not in taken]
+        hidden, visible = list(self._hidden), []
+        for index, parameter in zip(places, self.parameters, strict=True):
+            if parameter.name in change.hide:
+                hidden.append((index, change.read_hidden(parameter.name, parameter.shape.decode)))
+            else:
+                visible.append(_change_parameter(parameter, change))
+        other.name, other.parameters = name, tuple(visible)
+        other._hidden = sorted(hidden, key=lambda one: one[0])
+        other._plain = self._plain and not hidden
+        other._compile_decoder()
+        return other
 
     @property
     def is_generator(self) -> bool:
@@ -163,6 +211,19 @@ class Signature:
             values = self._convert(decode_object(raw, self.name))
         return (values, {}) if self._plain else self._arrange(values, context)
 
+    def bind_object(self, values: Mapping[str, Any], context: object | None = None) -> Bound:
+        """Convert decoded arguments to the function's positional and keyword arguments. Raise
+        InvalidParams if they do not fit."""
+        return self._arrange(self._convert(values), context)
+
+    def repaired(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return arguments that were checked without the mistakes that `bind` repairs."""
+        return {
+            parameter.name: parameter.shape.repair(values[parameter.name])
+            for parameter in self.parameters
+            if parameter.name in values
+        }
+
     def bind_values(self, values: Mapping[str, Any], context: object | None = None) -> Bound:
         """Convert decoded values to the function's positional and keyword arguments. Strings are
         converted to the declared types."""
@@ -184,6 +245,11 @@ class Signature:
         return tuple(decoded)
 
     def _arrange(self, values: tuple[Any, ...], context: object | None) -> Bound:
+        if self._hidden:
+            everything = list(values)
+            for index, make in self._hidden:
+                everything.insert(index, make())
+            values = tuple(everything)
         count = len(values) - len(self._keywords)
         args, kwargs = values[:count], dict(zip(self._keywords, values[count:], strict=True))
         if self._context_at is not None:
@@ -296,7 +362,8 @@ def _code(function: Any) -> Any:
             function = type(function).__call__
 
 
-def _is_async(function: Any) -> bool:
+def is_async(function: Any) -> bool:
+    """Return whether calling a function, or another callable, returns a coroutine."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(_code(function))
 
 
@@ -423,6 +490,15 @@ def _make_parameter(
         default,
         shape.description or description,
     )
+
+
+def _change_parameter(parameter: Parameter, change: "ArgumentChange") -> Parameter:
+    name = parameter.name
+    renamed = replace(parameter, name=change.to_caller(name))
+    if name not in change.defaults:
+        return renamed
+    default = change.read_default(name, parameter.shape.decode)
+    return replace(renamed, required=False, default=default)
 
 
 def _make_decoder(name: str, parameters: tuple[Parameter, ...]) -> Callable[[bytes | Raw], Any]:

@@ -14,11 +14,12 @@ Image, Audio and File) is passed through; a list may mix content with other valu
 import re
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_origin
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from ..aio import BoundedDict
 from ..errors import (
@@ -56,7 +57,8 @@ if TYPE_CHECKING:
     from ..schema.validation import Validator
     from .context import Context
     from .isolation import Sandbox
-    from .signature import Signature
+    from .signature import Bound, Signature
+    from .transform import ArgumentChange, SchemaArguments
 
 NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
 AWAY_IN_TOOL = (
@@ -79,12 +81,26 @@ _decode_json = msgspec.json.Decoder().decode
 
 Bind = Callable[[Any, Any], tuple[tuple[Any, ...], dict[str, Any]]]
 MakeResult = Callable[[Any], ToolResult]
+CallNext: TypeAlias = Callable[[dict[str, Any]], Awaitable[ToolResult]]
+"""Calls the original tool with arguments, and returns its result."""
+WrapTool: TypeAlias = (
+    Callable[[dict[str, Any], CallNext], Awaitable[Any]]
+    | Callable[[dict[str, Any], CallNext, "Context[Any]"], Awaitable[Any]]
+)
+"""An async function around a tool, like middleware: it gets the arguments and the function that
+calls the tool, and returns the result. With a third parameter, it also gets the context."""
+
+
+Arguments: TypeAlias = "Signature | SchemaArguments"
+"""The arguments of a tool. Those with a schema that was not made from the function differ."""
 
 
 class RegisteredTool(Struct, frozen=True, eq=False):
-    """A tool in the registry, with its listed definition and the settings for running it."""
+    """A tool of a server, with its listed definition and the settings for running it. It never
+    changes: `with_` returns a changed copy, which `Server.add_tool` accepts."""
 
     definition: Tool
+    """The tool as clients see it in the list."""
     signature: "Signature"
     bind: Bind
     make_result: MakeResult
@@ -93,12 +109,85 @@ class RegisteredTool(Struct, frozen=True, eq=False):
     sandbox: "Sandbox | None"
     direct: bool
     """Whether the tool runs on the event loop, without a timeout or a child process."""
+    arguments: Arguments
+    """What `bind` belongs to."""
+    uses_context: bool
+    """Whether the tool needs the context of the call."""
     header_params: "tuple[HeaderParam, ...]" = ()
     """The parameters that HTTP requests repeat in their headers."""
     scopes: tuple[str, ...] = ()
     """The scopes that a token needs to call the tool."""
     task: "TaskSupport | None" = None
     """How the tool may run as a task; None if it never runs as a task."""
+    api: Any = None
+    """The HTTP API that the tool calls, whose connections have to be open; None if there is
+    none."""
+    has_fresh_values: bool = False
+    """Whether values of hidden arguments are made for each call."""
+    inner: "RegisteredTool | None" = None
+    """The tool that `wrap` calls."""
+    wrap: "Callable[..., Awaitable[Any]] | None" = None
+
+    @property
+    def name(self) -> str:
+        """The name of the tool."""
+        return self.definition.name
+
+    def __repr__(self) -> str:
+        return f"<RegisteredTool {self.name}>"
+
+    def with_(
+        self,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        hide: "Mapping[str, Any] | None" = None,
+        rename: "Mapping[str, str] | None" = None,
+        defaults: "Mapping[str, Any] | None" = None,
+        wrap: "WrapTool | None" = None,
+        output_schema: dict[str, Any] | None = None,
+    ) -> "RegisteredTool":
+        """Return a changed copy of this tool. `Server.add_tool` and `Server.replace_tool` accept
+        it; this tool stays as it is.
+
+            search = api.get_tool("searchIssues")
+            server.add_tool(search.with_(name="find_issues", hide={"per_page": 20}))
+
+        The names of arguments in `hide`, `rename` and `defaults` are those of this tool.
+
+        Args:
+            name: The name of the copy (default: the same).
+            title: Its display name (default: the same).
+            description: Its description for the model (default: the same).
+            hide: Arguments that callers neither see nor pass, with their values. A function,
+                which may be async, is called for each call to make the value. No schema, message or
+                record contains a value.
+            rename: The new names of arguments.
+            defaults: The values of arguments that callers leave out. The schema shows them.
+            wrap: An async function `(arguments, call_next)` that is called instead of the tool. It
+                gets the arguments as callers see them, and returns any value that a tool can
+                return. `await call_next(arguments)` calls the tool and returns its `ToolResult`.
+                With a third parameter, it also gets the `Context`.
+            output_schema: A JSON schema for the results of the copy. They are validated against it
+                (default: the same, or none with `wrap`).
+
+        Raises:
+            ConfigError: There is no such argument, a value does not fit it, two arguments would
+                have the same name, or `wrap` is not an async function.
+        """
+        from .transform import ArgumentChange
+
+        change = ArgumentChange(self.name, hide or {}, rename or {}, defaults or {})
+        copy = _with_arguments(self, name or self.name, change)
+        if wrap is not None:
+            copy = _wrapped(copy, wrap)
+        changes: dict[str, Any] = {"title": title, "description": description}
+        if output_schema is not None:
+            changes["output_schema"] = output_schema
+            copy = replace(copy, make_result=_result_maker_by_schema(copy.name, output_schema))
+        changes = {key: value for key, value in changes.items() if value is not None}
+        return replace(copy, definition=replace(copy.definition, **changes))
 
 
 def definition_fields(signature: "Signature", options: ComponentOptions) -> dict[str, Any]:
@@ -130,10 +219,14 @@ def compile_tool(
     _check_name(name)
     _check_signature(name, signature)
     make_result, described = _result_maker(name, signature.returns)
-    bind = signature.bind if schema is None else _bind_by_schema(name, schema, signature)
+    arguments: Arguments = signature
+    if schema is not None:
+        from .transform import SchemaArguments
+
+        arguments = SchemaArguments(name, schema, signature.pass_on)
     tool = Tool(
         **definition_fields(signature, options),
-        input_schema=signature.schema if schema is None else schema,
+        input_schema=arguments.schema,
         output_schema=described if output_schema is None else output_schema,
         annotations=None if annotations is None else ToolAnnotations.of(annotations),
         execution=None if task is None else ToolExecution(task_support=task),
@@ -147,17 +240,18 @@ def compile_tool(
     if isolate is not None:
         sandbox = _check_isolated(isolate, function, signature, name)
     if output_schema is not None:
-        make = make_any_result if describes_object(output_schema) else _make_unwrapped_result
-        make_result = _validating(name, make, _compile_schema(output_schema))
+        make_result = _result_maker_by_schema(name, output_schema)
     return RegisteredTool(
         tool,
         signature,
-        bind,
+        arguments.bind,
         make_result,
         timeout,
         isolated=isolate is not None,
         sandbox=sandbox,
         direct=signature.is_async and timeout is None and isolate is None,
+        arguments=arguments,
+        uses_context=signature.context is not None,
         header_params=_header_params(name, tool.input_schema),
         scopes=parse_scopes(options.get("scopes", ()), f"Tool {name!r}"),
         task=_task_support(name, signature, task, options.get("resumable", False)),
@@ -251,22 +345,120 @@ def _header_params(name: str, schema: dict[str, Any]) -> "tuple[HeaderParam, ...
         raise SchemaError(f"Tool {name!r}: {error}") from None
 
 
-def _bind_by_schema(name: str, schema: dict[str, Any], signature: "Signature") -> Bind:
-    """Validate arguments against a JSON schema from the user, and pass them on unchanged."""
-    from .signature import decode_object
+# --------------------------------------------------------------------------------------------------
+# changed copies
 
-    if schema.get("type") != "object":
-        raise SchemaError(f'Tool {name!r}: an input schema must have "type": "object"')
-    validator = _compile_schema(schema)
 
-    def bind(raw: Raw, context: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        values = decode_object(raw, name)
-        problems = validator.problems(values)
-        if problems:
-            raise InvalidParams("; ".join(problems), parameter="arguments")
-        return signature.pass_on(values, context)
+def _with_arguments(tool: RegisteredTool, name: str, change: "ArgumentChange") -> RegisteredTool:
+    """Return a copy of a tool with another name and changed arguments."""
+    if not isinstance(name, str):
+        raise ConfigError(f"Tool {tool.name!r}: name= must be a string")
+    _check_name(name)
+    arguments = tool.arguments.changed(name, change)
+    makes_values = any(callable(value) for value in change.hide.values())
+    is_same = name == tool.name
+    return replace(
+        tool,
+        definition=replace(tool.definition, name=name, input_schema=arguments.schema),
+        signature=arguments if tool.arguments is tool.signature else tool.signature,
+        arguments=arguments,
+        bind=arguments.bind,
+        make_result=tool.make_result if is_same else _renamed(tool.make_result, tool.name, name),
+        direct=tool.direct and not makes_values,
+        header_params=_header_params(name, arguments.schema),
+        has_fresh_values=tool.has_fresh_values or makes_values,
+    )
 
-    return bind
+
+def _renamed(make: MakeResult, old: str, new: str) -> MakeResult:
+    """Return the function that makes results, with the new name of the tool in its errors."""
+
+    def make_result(value: Any) -> ToolResult:
+        try:
+            return make(value)
+        except InvalidOutput as error:
+            raise InvalidOutput(f"{new}{str(error).removeprefix(old)}", error.result) from None
+
+    return make_result
+
+
+def _wrapped(tool: RegisteredTool, function: Callable[..., Awaitable[Any]]) -> RegisteredTool:
+    """Return a tool that calls a function instead of the original."""
+    from .signature import decode_object, is_async
+    from .transform import SchemaArguments
+
+    if not callable(function) or not is_async(function):
+        raise ConfigError(f"Tool {tool.name!r}: wrap= must be an async function")
+    takes_context = not _takes(function, 2)
+    if takes_context and not _takes(function, 3):
+        raise ConfigError(
+            f"Tool {tool.name!r}: wrap= must have the parameters (arguments, call_next), or "
+            "(arguments, call_next, ctx)"
+        )
+    arguments = SchemaArguments(
+        tool.name, tool.definition.input_schema, lambda values, context: ((values, context), {})
+    )
+
+    def bind(raw: Raw, context: Any) -> "Bound":
+        values = decode_object(raw, tool.name)
+        tool.arguments.bind_object(values, context)  # raises an error if they do not fit
+        return (tool.arguments.repaired(values), context), {}
+
+    return replace(
+        tool,
+        definition=replace(tool.definition, output_schema=None),
+        arguments=arguments,
+        bind=bind,
+        make_result=make_any_result,
+        direct=False,
+        has_fresh_values=False,
+        uses_context=tool.uses_context or takes_context,
+        inner=tool,
+        wrap=function
+        if takes_context
+        else lambda values, call_next, _: function(values, call_next),
+    )
+
+
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    """Return whether a function can be called with this number of arguments."""
+    from inspect import signature
+
+    try:
+        signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    return True
+
+
+class _InputNeeded(BaseException):
+    """The original of a wrapped tool returned questions, which go to the client."""
+
+    def __init__(self, required: InputRequired) -> None:
+        super().__init__("The tool needs input")
+        self.required = required
+
+
+async def _run_wrapped(
+    tool: RegisteredTool, call: Call, values: dict[str, Any], context: Any, limits: Limits
+) -> Any:
+    inner, wrap = tool.inner, tool.wrap
+    assert inner is not None and wrap is not None
+
+    async def call_next(arguments: dict[str, Any]) -> ToolResult:
+        try:
+            args, kwargs = inner.arguments.bind_object(arguments, context)
+        except InvalidParams as error:
+            raise ToolError(str(error)) from None
+        value = await _run(inner, call, args, kwargs, limits)
+        if type(value) is InputRequired:
+            raise _InputNeeded(value)
+        return decode_structured(inner.make_result(value))
+
+    try:
+        return await wrap(values, call_next, context)
+    except _InputNeeded as needed:
+        return needed.required
 
 
 # --------------------------------------------------------------------------------------------------
@@ -312,6 +504,11 @@ async def _run(
 ) -> Any:
     from .execution import run_function, run_with_timeout
 
+    if tool.has_fresh_values:
+        args, kwargs = await _make_values(args, kwargs)
+    if tool.wrap is not None:
+        values, context = args
+        return await _run_wrapped(tool, call, values, context, limits)
     function, name = tool.signature.function, tool.definition.name
     if tool.isolated:
         from .isolation import run_isolated
@@ -321,6 +518,20 @@ async def _run(
     return await (
         work if tool.timeout is None else run_with_timeout(work, tool.timeout, name, call)
     )
+
+
+async def _make_values(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Make the values of hidden arguments for a call. A wrapped tool has its arguments in a
+    dict."""
+    from .transform import get_fresh
+
+    async def make(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: await get_fresh(value) for name, value in values.items()}
+
+    made = [await (make(one) if type(one) is dict else get_fresh(one)) for one in args]
+    return tuple(made), await make(kwargs)
 
 
 def _without_wait(error: Overloaded, name: str) -> Overloaded:
@@ -425,6 +636,11 @@ def _invalid_output(name: str, problem: object, result: ToolResult | None = None
     return InvalidOutput(
         f"{name} returned a value that does not match its output schema: {problem}", result
     )
+
+
+def _result_maker_by_schema(name: str, schema: dict[str, Any]) -> MakeResult:
+    make = make_any_result if describes_object(schema) else _make_unwrapped_result
+    return _validating(name, make, _compile_schema(schema))
 
 
 def _validating(name: str, make: MakeResult, validator: "Validator") -> MakeResult:

@@ -189,6 +189,20 @@ def test_check_warns_about_long_names_and_names_that_are_left_out(file: ConfigFi
     assert "b__x of a is left out" in left_out
 
 
+def test_check_reports_changes_that_do_not_fit_a_tool(file: ConfigFile) -> None:
+    changes = {
+        "echo": {"name": "say", "rename": {"text": "words"}},
+        "slow": {"hide": {"time": "s3cret"}},
+        "ecco": {"name": "x"},
+    }
+    file.write(one=entry(write_server(file.folder, "one"), tools={"with": changes}))
+    done = dovetail("gateway", str(file.path), "--check")
+    missing, wrong = sorted(done.err.splitlines())
+    assert "ecco of one is left out: tools.with: the server has no such tool" in missing
+    assert "slow of one is left out: tools.with: Tool 'slow': hide= names 'time'" in wrong
+    assert "one__say" in done.out and "s3cret" not in done.out + done.err
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

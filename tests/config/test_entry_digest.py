@@ -185,3 +185,11 @@ def test_equal_entries_have_equal_digests_and_others_do_not(one: Any, other: Any
     assert (first == second) == (
         json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
     )
+
+
+def test_hidden_values_of_tools_are_covered_as_they_are_written(tmp_path: Path) -> None:
+    def hiding(value: Any) -> dict[str, Any]:
+        return changed(LOCAL, "dovetail.tools.with", {"a": {"hide": {"key": value}}})
+
+    assert digest(hiding("one")) != digest(hiding("two"))
+    assert digest(hiding("${NEW}"), NEW="one") == digest(hiding("${NEW}"), NEW="two")

@@ -97,6 +97,61 @@ def test_a_toml_file_has_the_same_keys(tmp_path: Path) -> None:
     assert servers.options.search and servers.options.always == ["gh__*"]
 
 
+CHANGED_TOOL = {
+    "servers.json": """{"mcpServers": {"x": {"command": "x", "dovetail": {"tools": {"with": {"a": {
+        "name": "b", "hide": {"key": "${KEY}", "n": 20}, "rename": {"q": "query"}}}}}}}}""",
+    "servers.toml": """
+[servers.x]
+command = "x"
+[servers.x.dovetail.tools.with.a]
+name = "b"
+hide = {key = "${KEY}", n = 20}
+rename = {q = "query"}
+""",
+    "servers.yaml": """
+extensions:
+  x:
+    type: stdio
+    cmd: x
+    enabled: true
+    dovetail:
+      tools:
+        with:
+          a:
+            name: b
+            hide: {key: "${KEY}", n: 20}
+            rename: {q: query}
+""",
+}
+
+
+@pytest.mark.parametrize("name", CHANGED_TOOL)
+def test_changes_to_tools_are_the_same_in_every_format(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(CHANGED_TOOL[name])
+    servers = read(tmp_path / name)
+    assert servers.problems == {}
+    change = servers.settings["x"].tools.changes["a"]
+    assert (change.name, change.rename, change.defaults) == ("b", {"q": "query"}, {})
+    assert change.hide == {"key": "${KEY}", "n": 20}  # as it is written
+    filled = servers.variables.fill_all(change.hide, {"KEY": "secret"})
+    assert filled == {"key": "secret", "n": 20}
+    assert servers.variables.find(servers["x"], change.hide) == ["${KEY}"]
+
+
+def test_a_hidden_value_is_not_part_of_what_settings_show() -> None:
+    servers = parse(
+        {
+            "mcpServers": {
+                "x": {
+                    "command": "x",
+                    "dovetail": {"tools": {"with": {"a": {"hide": {"key": "s3cret"}}}}},
+                }
+            }
+        }
+    )
+    assert "key" in repr(servers.settings) and "s3cret" not in repr(servers.settings)
+
+
 def test_the_order_of_the_file_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     path.write_text('{"mcpServers": {"b": {"command": "x"}, /**/ "a": {"command": "x"}}}')
@@ -179,7 +234,20 @@ def test_a_file_without_settings_has_the_defaults() -> None:
         ({"trust": "yes"}, '"dovetail" is not valid: Expected `bool`, got `str` - at `$.trust`'),
         ({"tools": {"alow": []}}, '"dovetail": tools has the unknown key "alow". Did you mean "al'),
         ({"tools": []}, '"dovetail": tools must be an object'),
-        ({"tools": {"with": {}}}, '"dovetail": this version does not support "tools.with"'),
+        ({"tools": {"with": []}}, '"dovetail": tools is not valid: Expected `object`, got `array`'),
+        ({"tools": {"with": {"a": 1}}}, '"dovetail": tools: with: "a" must be an object'),
+        (
+            {"tools": {"with": {"a\x1b": {"hid": {}}}}},
+            '"dovetail": tools: with: "a" has the unknown key "hid". Did you mean "hide"?',
+        ),
+        (
+            {"tools": {"with": {"a": {"wrap": "x"}}}},
+            '"dovetail": tools: with: "a" has the unknown key "wrap". Use one of "name"',
+        ),
+        (
+            {"tools": {"with": {"a": {"rename": {"q": 1}}}}},
+            '"dovetail": tools: with: "a" is not valid: Expected `str`, got `int`',
+        ),
         ({"timeout": 0}, '"dovetail": "timeout" must be a positive number of seconds'),
         ({"timeout": float("inf")}, '"dovetail": "timeout" must be a positive number of seconds'),
         ({"maxTokens": 0}, '"dovetail": "maxTokens" must be at least 1'),

@@ -56,4 +56,4 @@ async def test_a_gateway_has_the_options_of_a_server(tmp_path: Path) -> None:
 def test_the_options_that_a_gateway_lacks_are_about_what_a_server_registers() -> None:
     server, gateway = (set(signature(one.__init__).parameters) for one in (Server, Gateway))  # type: ignore[misc]
     assert server - gateway <= {"cache", "capabilities", "resume", "single_use", "tasks"}
-    assert gateway - server == {"source", "policy", "store", "on_sample"}
+    assert gateway - server == {"source", "tools", "policy", "store", "on_sample"}

@@ -51,7 +51,7 @@ async def check(name: str, document: dict[str, Any]) -> list[str]:
     began, calls = time.perf_counter(), 0
     async with serving(stub.handle) as origin:
         server = Server.from_openapi(document, base_url=origin)
-        api = server._http_api
+        api = server._http_apis[0]
         async with pair(server) as client:
             for operation in api.operations.values():
                 described = await client.call_tool("describe", {"name": operation.name})

@@ -200,8 +200,8 @@ def test_the_server_in_a_document_with_the_same_origin_is_used() -> None:
     files = {"/api.json": minimal(ONE) | {"servers": [variables]}, "/bare.json": minimal(ONE)}
     with publishing(files) as origin:
         server = Server.from_openapi(f"{origin}/api.json")
-        assert server._http_api.base_url == f"{origin}/v2"
-        assert Server.from_openapi(f"{origin}/bare.json")._http_api.base_url == origin
+        assert server._http_apis[0].base_url == f"{origin}/v2"
+        assert Server.from_openapi(f"{origin}/bare.json")._http_apis[0].base_url == origin
         files["/api.json"]["servers"] = [{"url": "https://evil.example/v1"}]
         with pytest.raises(ConfigError, match="another server"):
             Server.from_openapi(f"{origin}/api.json")
@@ -272,7 +272,7 @@ def test_a_file_may_refer_to_files_in_its_folder_and_nothing_else(tmp_path: Path
         document = minimal({"/a": {"post": {"operationId": "a", "requestBody": body}}})
         (folder / "api.json").write_text(json.dumps(document))
         server = Server.from_openapi(folder / "api.json", base_url="https://a.example")
-        return server._http_api.input_schema("a")
+        return server._http_apis[0].input_schema("a")
 
     schema = load("parts/pet.json#/Pet")
     assert schema["properties"]["body"]["properties"]["id"] == {"$ref": "#/$defs/Id"}
@@ -302,7 +302,7 @@ def test_a_document_may_refer_to_its_own_origin_and_nothing_else(tmp_path: Path)
     with publishing({}) as other, publishing(files) as origin:
         files["/api/one.json"] = with_reference("../parts/pet.json#/Pet")
         server = Server.from_openapi(f"{origin}/api/one.json")
-        assert server._http_api.input_schema("a")["properties"]["body"] == {"type": "integer"}
+        assert server._http_apis[0].input_schema("a")["properties"]["body"] == {"type": "integer"}
         for reference in (f"{other}/x.json", f"file://{tmp_path}/x.json", "//a.example/x.json"):
             files["/api/one.json"] = with_reference(reference)
             with pytest.raises(ConfigError, match="another origin"):
@@ -370,5 +370,5 @@ async def test_two_connections_share_the_api_and_the_last_one_closes_it() -> Non
                 one.call("getPet", id="1"), second.call_tool("getPet", {"id": "2"})
             )
         assert not (await one.call("getPet", id="3")).is_error
-        assert len(one.server._http_api._clients) == 1
-    assert len(one.server._http_api._clients) == 0
+        assert len(one.server._http_apis[0]._clients) == 1
+    assert len(one.server._http_apis[0]._clients) == 0

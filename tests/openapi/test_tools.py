@@ -30,7 +30,7 @@ def schema_of(schema: Any, version: str = "3.1.0", **schemas: Any) -> dict[str, 
     body = {"required": True, "content": {"application/json": {"schema": schema}}}
     document = minimal({"/a": {"post": {"operationId": "a", "requestBody": body}}}, version)
     document["components"] = {"schemas": schemas}
-    found: dict[str, Any] = load(document)._http_api.input_schema("a")
+    found: dict[str, Any] = load(document)._http_apis[0].input_schema("a")
     return found
 
 
@@ -170,7 +170,7 @@ def test_recursive_schemas_are_kept_and_the_same_name_in_two_files_is_kept_apart
     (tmp_path / "api.json").write_text(
         json.dumps(minimal({"/a": {"post": {"operationId": "a", "requestBody": body}}}))
     )
-    found = load(tmp_path / "api.json")._http_api.input_schema("a")
+    found = load(tmp_path / "api.json")._http_apis[0].input_schema("a")
     assert found["$defs"] == {
         "Node": {"type": "object", "properties": {"x": {"$ref": "#/$defs/Node"}}},
         "Node_2": {"type": "object", "properties": {"y": {"$ref": "#/$defs/Node_2"}}},
@@ -228,7 +228,7 @@ def test_a_description_may_be_yaml(tmp_path: Path) -> None:
     )
     server = load(file)
     assert names(server) == ["getNote"]
-    assert server._http_api.operations["getNote"].replies["404"] == "There is no such note"
+    assert server._http_apis[0].operations["getNote"].replies["404"] == "There is no such note"
     file.write_text("a: [1\n")
     with pytest.raises(ConfigError, match=r"line 2, column 1"):
         load(file)

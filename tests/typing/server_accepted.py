@@ -6,7 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, assert_type
 
-from dovetail import Cache, Context, HttpRequest, Image, Message, Server, TextContent, ToolResult
+from dovetail import (
+    Cache,
+    CallNext,
+    Context,
+    HttpRequest,
+    Image,
+    Message,
+    RegisteredTool,
+    Server,
+    TextContent,
+    ToolResult,
+)
 
 
 @dataclass
@@ -139,6 +150,30 @@ async def ask(ctx: Context) -> str:
 
 def plain_context(ctx: Context) -> Any:
     return ctx.state
+
+
+# Changed tools.
+
+
+async def wrap(arguments: dict[str, Any], call_next: CallNext) -> str:
+    return (await call_next(arguments)).text
+
+
+async def wrap_with_context(arguments: dict[str, Any], call_next: CallNext, ctx: Context) -> Any:
+    return await call_next(arguments)
+
+
+async def make_token() -> str:
+    return "token"
+
+
+changed = server.get_tool("add").with_(
+    name="plus", hide={"a": 1, "key": make_token}, rename={"b": "c"}, defaults={"b": 2}, wrap=wrap
+)
+assert_type(changed, RegisteredTool)
+server.add_tool(changed.with_(wrap=wrap_with_context, output_schema={"type": "object"}))
+server.replace_tool("add", changed)
+server.mount(server, prefix="p", tools={"add": {"name": "plus", "hide": {"a": 1}}})
 
 
 # Running.

@@ -52,6 +52,11 @@ def review(code: str) -> str:
 
 review(1)  # error
 server.add_tool(add, nam="other")  # error
+server.get_tool("add").with_(nam="other")  # error
+server.get_tool("add").with_(rename={"a": 1})  # error
+server.get_tool("add").with_(wrap=len)  # error
+server.replace_tool("add", add)  # error
+server.mount(server, tools={"add": {"wrap": 1}})  # error
 server.app("ui://view", mime_type="text/html")  # error
 
 server.run("htpp")  # error

@@ -18,7 +18,7 @@ sees of a tool.
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -114,6 +114,13 @@ def describe_server(servers: Servers, name: str) -> ConsentRequest:
         name: The name of the server.
     """
     server, variables = servers[name], servers.variables
+    hidden, is_variable = (
+        servers.settings[name].tools.hidden_values,
+        variables.host.pattern.fullmatch,
+    )
+    written = dict(servers.written[name])
+    if "dovetail" in written:
+        written["dovetail"] = mask_hidden(written["dovetail"], is_variable)
     usual = {
         field: getattr(server, field) for field in ("command", "args", "env", "url", "headers")
     }
@@ -125,13 +132,39 @@ def describe_server(servers: Servers, name: str) -> ConsentRequest:
         server=name,
         digest=entry_digest(servers, name),
         entry={
-            **servers.written[name],
+            **written,
             **{field: value for field, value in usual.items() if value},
         },
-        defaults=servers.options.defaults,
+        defaults=mask_hidden(servers.options.defaults, is_variable),
         folder=folder,
-        variables=tuple(variables.find(server)),
+        variables=tuple(variables.find(server, *hidden)),
     )
+
+
+def mask_hidden(settings: Any, is_variable: Callable[[str], Any]) -> Any:
+    """Return the settings of a server without the values of hidden arguments (`tools.with`), unless
+    a value is a variable, which is shown by name.
+
+    Args:
+        settings: The `dovetail` object of an entry, or the defaults of a file.
+        is_variable: Returns whether a text is a variable.
+    """
+    tools = settings.get("tools") if isinstance(settings, Mapping) else None
+    changes = tools.get("with") if isinstance(tools, Mapping) else None
+    if not isinstance(changes, Mapping) or tools is None:
+        return settings
+
+    def mask(change: Any) -> Any:
+        if not isinstance(change, Mapping) or not isinstance(change.get("hide"), Mapping):
+            return change
+        hide = {
+            name: value if isinstance(value, str) and is_variable(value) else "(hidden)"
+            for name, value in change["hide"].items()
+        }
+        return {**change, "hide": hide}
+
+    masked = {name: mask(change) for name, change in changes.items()}
+    return {**settings, "tools": {**tools, "with": masked}}
 
 
 def share_scope(uri: str) -> str:
