@@ -44,7 +44,7 @@ ANNOTATIONS = frozenset(
     StarletteWithLifespan StreamableHTTPTransport""".split()  # noqa: SIM905
 )
 """The names that programs use only in annotations, or for options that Dovetail does not have."""
-_Annotation = type("Annotation", (), {"__class_getitem__": lambda *_: _Annotation})
+_Annotation: Any = type("Annotation", (), {"__class_getitem__": lambda *_: _Annotation})
 READ_AS_DICT = ("mcp", "mcp_types", "mcp.client.streamable_http", "mcp.shared.exceptions")
 """The modules in which frameworks look for names with `vars`, so the names must be there."""
 

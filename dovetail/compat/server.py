@@ -171,17 +171,20 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             options = {"base_url": str(client.base_url), "headers": sent} | options
         return super().from_openapi(openapi_spec, **options)
 
-    def mount(self, server: Any, prefix: Any = None, *, namespace: str | None = None) -> None:
+    def mount(  # type: ignore[override]
+        self, server: Any, prefix: Any = None, *, namespace: str | None = None, **options: Any
+    ) -> None:
         """Serve another server as a part of this one; see `dovetail.Server.mount`.
 
         Args:
             server: The server, or any other target of a client.
             prefix: What the names of its tools and prompts begin with.
             namespace: FastMCP's newer name for `prefix`.
+            **options: `tools`, as in `dovetail.Server.mount`.
         """
         if isinstance(server, str) and isinstance(prefix, Server):  # the order of FastMCP 2.8
             server, prefix = prefix, server
-        super().mount(server, prefix=namespace or prefix or "")
+        super().mount(server, prefix=namespace or prefix or "", **options)
 
     async def import_server(self, *args: Any, **options: Any) -> None:
         """Serve another server as a part of this one, like `mount`.
