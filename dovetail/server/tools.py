@@ -102,11 +102,17 @@ class RegisteredTool(Struct, frozen=True, eq=False):
     definition: Tool
     """The tool as clients see it in the list."""
     signature: "Signature"
+    """The compiled function."""
     bind: Bind
+    """Checks raw arguments, and returns what to call the function with."""
     make_result: MakeResult
+    """Turns what the function returned into a result."""
     timeout: float | None
+    """Seconds after which a call fails; None for no limit."""
     isolated: bool
+    """Whether each call runs in a child process."""
     sandbox: "Sandbox | None"
+    """What starts the child process; None if nothing else does."""
     direct: bool
     """Whether the tool runs on the event loop, without a timeout or a child process."""
     arguments: Arguments
@@ -127,6 +133,7 @@ class RegisteredTool(Struct, frozen=True, eq=False):
     inner: "RegisteredTool | None" = None
     """The tool that `wrap` calls."""
     wrap: "Callable[..., Awaitable[Any]] | None" = None
+    """What is called instead of the tool; None if it was not wrapped."""
 
     @property
     def name(self) -> str:
