@@ -87,7 +87,7 @@ def install() -> None:
     """Make all later imports of the other libraries import `dovetail.compat`."""
     for name in [name for name in sys.modules if name.partition(".")[0] in VERSIONS]:
         del sys.modules[name]
-    sys.meta_path.insert(0, _Finder)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _Finder)
 
 
 def _find(module: str, name: str) -> Any:
