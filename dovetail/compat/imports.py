@@ -44,7 +44,7 @@ ANNOTATIONS = frozenset(
     StarletteWithLifespan StreamableHTTPTransport""".split()  # noqa: SIM905
 )
 """The names that programs use only in annotations, or for options that Dovetail does not have."""
-_Annotation = type("Annotation", (), {"__class_getitem__": lambda *_: _Annotation})
+_Annotation: Any = type("Annotation", (), {"__class_getitem__": lambda *_: _Annotation})
 READ_AS_DICT = ("mcp", "mcp_types", "mcp.client.streamable_http", "mcp.shared.exceptions")
 """The modules in which frameworks look for names with `vars`, so the names must be there."""
 
@@ -87,7 +87,7 @@ def install() -> None:
     """Make all later imports of the other libraries import `dovetail.compat`."""
     for name in [name for name in sys.modules if name.partition(".")[0] in VERSIONS]:
         del sys.modules[name]
-    sys.meta_path.insert(0, _Finder)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _Finder)
 
 
 def _find(module: str, name: str) -> Any:
