@@ -138,6 +138,8 @@ def _remember(key: str, on_peer: Start) -> dict[str, Any] | str:
 def _last_line(error: str) -> str:
     """Return what happened and the last line that the program printed."""
     what, *lines = error.splitlines() or [""]
+    if any("Uvicorn running" in line for line in lines):
+        return "it serves only HTTP"
     useful = [line.strip(" │|╯╰") for line in lines]
     useful = [line for line in useful if re.search(r"\w{3}", line)]
     last = next((line for line in reversed(useful) if "rror" in line), (useful or [""])[-1])

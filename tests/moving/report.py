@@ -77,8 +77,8 @@ def _section(kind: str, outcomes: list[Outcome]) -> str:
             lines.append(f"| `{each.name}`{note} | {result} |")
     left_out = [each for each in outcomes if each.excluded]
     if left_out:
-        lines += ["", "Left out:", ""]
-        lines += [f"- `{each.name}` {_escape(each.excluded)}" for each in left_out]
+        lines += ["", "| left out | reason |", "|---|---|"]
+        lines += [f"| `{each.name}` | {_escape(each.excluded)} |" for each in left_out]
     return "\n".join(lines) + "\n"
 
 
