@@ -10,10 +10,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # pytest rewrites every test file when it imports it: each of its processes does that again if it may not
 # keep the result.
 unexport PYTHONDONTWRITEBYTECODE
+DOCS_VENV ?= .venv-docs
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
 
-.PHONY: demo test test-all test-lowest coverage setup system assets page pictures check count conformance \
-	interop moving install-check openapi-check matrix fuzz bench bench-gateway bench-backend bench-inspector \
+.PHONY: demo test test-all test-lowest coverage setup system assets page pictures docs reference check count \
+	conformance interop moving install-check openapi-check matrix fuzz bench bench-gateway bench-backend \
+	bench-inspector \
 	bench-check soak clean
 
 demo: $(VENV)/.package
@@ -54,6 +56,14 @@ page: system
 pictures: page $(VENV)/.tools
 	DOVETAIL_PICTURES=1 $(BIN)/python -m pytest tests/inspector/page/test_dev.py \
 		tests/inspector/page/test_compare.py tests/inspector/page/test_tools.py
+
+# The documentation site, in site/. It fails on a dead link, and on anything loaded from another host.
+docs: $(DOCS_VENV)/.docs
+	$(DOCS_VENV)/bin/python scripts/docs_site.py
+
+# The pages of docs/reference that repeat what the code says.
+reference: $(VENV)/.tools
+	$(BIN)/python -m scripts.reference
 
 # Which lines of the package the tests run, in subprocesses too. COVERAGE_CORE=sysmon makes it faster
 # on Python 3.12 and later.
@@ -129,6 +139,12 @@ $(VENV)/.tools: $(VENV)/.package requirements-dev.txt
 	$(PIP) --requirement requirements-dev.txt
 	@touch $@
 
+$(DOCS_VENV)/.docs: requirements-docs.txt
+	@$(PYTHON) scripts/system_packages.py --root venv
+	$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
 clean:
-	rm -rf .venv .venv-* .bench .conformance .interop .moving .node dist build .pytest_cache .mypy_cache \
+	rm -rf .venv .venv-* .cache site .bench .conformance .interop .moving .node dist build .pytest_cache .mypy_cache \
 		.ruff_cache .hypothesis .fuzz .coverage

@@ -2,14 +2,14 @@
 
 A page runs in a folder of its own, from top to bottom, in one namespace and one event loop:
 
-    ```python              is executed; `await` and `async with` may stand at the top level. Where a line ends with
-                           `# → text`, the block must print these texts, a line each and nothing else.
-    ```python server.py    is written into that file, and the file executed (not as `__main__`).
-    ```python server.py +  goes into that file above its `if __name__ == "__main__":`.
-    ```json mcp.json       is written into that file; any other JSON must at least be JSON.
-    ```markdown notes.md   is written into that file, and so is HTML.
-    ```console             lines that start with `$ dovetail` or `$ python` are run; what follows must be what they print,
-                           with `…` for anything. Other commands are left alone.
+    ```python                      is executed; `await` and `async with` may stand at the top level. If a line ends with
+                                   `# → text`, the block must print these texts, a line each and nothing else.
+    ```python title="server.py"    is written into that file, and the file executed (not as `__main__`).
+    ```python title="server.py +"  goes into that file above its `if __name__ == "__main__":`.
+    ```json title="mcp.json"       is written into that file; any other JSON must at least be JSON.
+    ```markdown title="notes.md"   is written into that file, and so is HTML.
+    ```console                     lines that start with `$ dovetail` or `$ python` are run; what follows must be what
+                                   they print, with `…` for anything. Other commands are left alone.
 
 `<!-- not run: reason -->` on the line before a block exempts it, and so does
 `<!-- fragment: reason -->`, which exempts it from type checking too. The folder holds a copy of each
@@ -39,6 +39,7 @@ PAGES = sorted(
 SECONDS = 60
 
 _FENCE = re.compile(r"(\s*)(```+|~~~+)\s*(\S*)\s*(.*?)\s*")
+_TITLE = re.compile(r'(?:title="([^"]+)")?')
 _EXEMPT = re.compile(r"\s*<!-- (not run|fragment): .+ -->\s*")
 _ARROW = re.compile(r"(?:^|  )# → (.*)$", re.MULTILINE)
 _GUARD = 'if __name__ == "__main__":'
@@ -46,7 +47,7 @@ _COMMANDS = {"dovetail": [sys.executable, "-m", "dovetail"], "python": [sys.exec
 
 
 class Block(NamedTuple):
-    """A fenced block: what it is written in, what else its fence says, where its text begins."""
+    """A fenced block: what it is written in, the title of its fence, where its text begins."""
 
     language: str
     note: str
@@ -69,9 +70,11 @@ def blocks(page: Path) -> Iterator[Block]:
         while lines[at].strip() != opened[2]:
             at += 1
         text = "\n".join(line.removeprefix(opened[1]) for line in lines[start:at]) + "\n"
+        title = _TITLE.fullmatch(opened[4])
+        assert title, f'{page.name}:{start}: write title="{opened[4]}", which the site shows'
         exempt = _EXEMPT.fullmatch(lines[start - 2]) if start >= 2 else None
         is_fragment = exempt is not None and exempt[1] == "fragment"
-        yield Block(opened[3], opened[4], start + 1, text, exempt is None, is_fragment)
+        yield Block(opened[3], title[1] or "", start + 1, text, exempt is None, is_fragment)
         at += 1
 
 

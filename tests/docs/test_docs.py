@@ -64,7 +64,7 @@ def test_what_the_pages_show_passes_the_type_checkers(
 
 
 BROKEN_PAGE = """\
-```python server.py
+```python title="server.py"
 from dovetail import Server
 
 server = Server("broken")
@@ -72,7 +72,7 @@ server = Server("broken")
 server.tool(7)
 ```
 
-```python server.py +
+```python title="server.py +"
 def greet() -> str:
     return 7
 ```
