@@ -1,4 +1,5 @@
-"""Every public name is on a page of the reference, and a page repeats what the code says."""
+"""Every page is in the navigation, every public name is on a page of the reference, and pages
+repeat what the code says."""
 
 import importlib
 import inspect
@@ -10,8 +11,9 @@ import pytest
 
 from dovetail import compat, errors
 from scripts import reference
+from scripts.docs_site import place_of, read_nav
 from tests.architecture.test_documented import MODULES, exports
-from tests.docs.pages import ROOT
+from tests.docs.pages import PAGES, ROOT
 
 FOLDER = ROOT / "docs" / "reference"
 DIRECTIVE = re.compile(r"^#+ ::: ([\w.]+)$", re.MULTILINE)
@@ -79,3 +81,9 @@ def error_classes() -> list[type[errors.DovetailError]]:
         for value in vars(errors).values()
         if inspect.isclass(value) and issubclass(value, bases[0]) and value not in bases
     ]
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    listed = Counter(page for _, pages in read_nav() for page in pages)
+    places = Counter(place_of(page.relative_to(ROOT).as_posix()) for page in PAGES)
+    assert listed == places
