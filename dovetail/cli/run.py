@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConfigError
 from ..python_target.parse import parse_python_target
 from .backend import add_backend_option, add_tasks_option, use_backend_options
-from .compat import add_compat_option, run_compat
+from .compat import add_compat_option
 from .openapi import add_openapi_arguments, check_openapi_options, make_openapi_server
 from .options import integer, parse_seconds
 from .output import print_json
@@ -103,6 +103,8 @@ def add_network_arguments(parser: ArgumentParser) -> None:
 
 def run_server(options: Namespace) -> None:
     if options.compat is not None:
+        from .run_compat import run_compat
+
         run_compat(options, _given_options(options))
         return
     server = _load(options)

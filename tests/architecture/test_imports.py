@@ -8,6 +8,7 @@ TYPE_CHECKING` imports do not.
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,7 @@ def part_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+@cache
 def imports_of(path: Path) -> set[str]:
     """The parts of the package, and the libraries (as `name!`), that a file imports."""
     tree = ast.parse(path.read_text())
@@ -236,6 +238,12 @@ HEAVY = [
 @pytest.mark.parametrize("heavy", HEAVY)
 def test_importing_server_does_not_load(heavy: str) -> None:
     assert heavy not in loaded_by("from dovetail import Server")
+
+
+@pytest.mark.bare_interpreter
+@pytest.mark.parametrize("heavy", ["asyncio", "importlib.metadata", "inspect", "msgspec", "ssl"])
+def test_the_command_line_does_not_load_before_a_command_runs(heavy: str) -> None:
+    assert heavy not in loaded_by("import dovetail.cli.main")
 
 
 def test_an_http_client_does_not_load_the_library_for_proxies() -> None:

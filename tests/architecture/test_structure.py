@@ -4,6 +4,7 @@ import ast
 import importlib
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ def imported_modules(path: Path, modules: set[str]) -> set[str]:
     return (found & modules) - {name}
 
 
+@cache
 def import_graph() -> dict[str, set[str]]:
     paths = {module_name(path): path for path in PACKAGE.rglob("*.py")}
     return {name: imported_modules(path, set(paths)) for name, path in paths.items()}
