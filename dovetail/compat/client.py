@@ -286,7 +286,7 @@ class CompatClientSession:
 
 
 class CompatSdkClient(CompatClientSession):
-    """The `Client` of release 2 of the SDK: a session that connects by itself."""
+    """The `Client` of release 2 of the SDK: a session that connects when you enter it."""
 
     opens = True
     session = property(lambda self: self)

@@ -130,9 +130,6 @@ def wrap(registered: Any, server: Any = None, options: dict[str, Any] | None = N
     return component
 
 
-wrap_tool = wrap_prompt = wrap_resource = wrap
-
-
 def unpack(component: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Return the function and the options of a component; a function is returned as it is."""
     if not isinstance(component, Wire):

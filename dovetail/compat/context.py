@@ -33,6 +33,8 @@ class CompatContext(Context[Any], Generic[A, B, C]):
     Args:
         call: The call to answer.
         server: The server that answers it.
+
+    Attributes:
         debug: Log at the level "debug".
         info: Log at the level "info".
         warning: Log at the level "warning".

@@ -77,13 +77,15 @@ class Listing(Server):
         Args:
             middleware: The middleware.
         """
-        if self._chain is None:
-            from .middleware import MiddlewareChain
+        from .middleware import Middleware, MiddlewareChain
 
+        if self._chain is None:
             self._chain = MiddlewareChain(self)
             self.admit = self._admit  # type: ignore[method-assign]
             self._decoded_methods |= set(METHODS)
             self._personal_methods |= set(METHODS)
+        if getattr(type(middleware), "on_notification", None) not in (None, Middleware.on_message):
+            self._warn(f"{type(middleware).__name__}.on_notification is never called")
         self._chain.items.append(middleware)
 
     def _dispatch(self, call: Call) -> Awaitable[Any]:

@@ -70,7 +70,7 @@ async def test_a_registered_tool_is_wrapped() -> None:
     server = FastMCP("s")
     server.tool(add, name="plus")
     (registered,) = server._tools
-    tool = components.wrap_tool(registered, server)
+    tool = components.wrap(registered, server)
     assert (tool.name, tool.fn, tool.server) == ("plus", add, server)
     assert (await tool.run({"a": 1, "b": 1})).structured_content == {"result": 2}
 
