@@ -30,6 +30,7 @@ async def replica(make_backend: MakeBackend) -> AsyncIterator[tuple[Server, str]
     try:
         yield server, f"http://127.0.0.1:{port}/mcp"
     finally:
+        assert not running.done(), f"the server ended: {running}"
         running.cancel()
         await asyncio.wait([running])
 
