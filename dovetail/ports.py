@@ -253,6 +253,8 @@ class Call(Struct, eq=False):
     """The number of rounds of questions that the call has asked on the back channel."""
     task: "asyncio.Task[None] | None" = None
     """The asyncio task that answers the call."""
+    is_redacted: bool = False
+    """Whether the result is a cached page, to which `Server(redact=…)` has been applied."""
     parent: Any = None
     """On a client: the `parent` of the client's request to which this call belongs, or None if it
     has none or the transport cannot tell."""

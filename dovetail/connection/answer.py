@@ -61,7 +61,7 @@ async def answer(call: Call, handle: CallHandler, outgoing: MessageEncoder) -> b
         elif isinstance(refusal, BackendAway):
             call.refusal = refusal
         return outgoing.encode_failure(call.id, refusal, revision)
-    return outgoing.encode_result(call.id, result)
+    return outgoing.encode_result(call.id, result, call.is_redacted)
 
 
 def as_protocol_error(error: BaseException, call: Call) -> ProtocolError:

@@ -305,7 +305,9 @@ class Handlers(RunnableService):
             visible = visible_to(call.principal, registry.snapshot)
             if method in self._decoded_methods:
                 return make_result(call, visible)
-            return encode_page(call, visible, lambda: make_signed_result(call, visible))
+            return encode_page(
+                call, visible, lambda: make_signed_result(call, visible), self.redact
+            )
 
         return answer
 

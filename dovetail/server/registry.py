@@ -30,7 +30,7 @@ from msgspec import Raw, Struct
 
 from ..errors import ConfigError, Forbidden, InvalidParams
 from ..jsonrpc.messages import encode
-from ..ports import Call, Principal
+from ..ports import Call, Principal, Redact
 
 Item = TypeVar("Item")
 OnChange = Callable[[dict[str, Any], dict[str, Any]], None]
@@ -221,21 +221,32 @@ def select_page(
     return [snapshot.items[name] for name in chosen], next_cursor
 
 
-def encode_page(call: Call, snapshot: Snapshot[Any], make_result: Callable[[], Any]) -> Any:
-    """Return the requested page, which is encoded once and then cached."""
+def encode_page(
+    call: Call,
+    snapshot: Snapshot[Any],
+    make_result: Callable[[], Any],
+    redact: Redact | None = None,
+) -> Any:
+    """Return the requested page, which is encoded and redacted once and then cached."""
     key = (call.revision.name, call.params.cursor)
     encoded = snapshot.cache.get(key)
     if encoded is None:
         result = make_result()
         try:
-            encoded = Raw(encode(call.revision.lower_result(call.method, result)))
+            data = encode(call.revision.lower_result(call.method, result))
         except UnicodeEncodeError:
             return result  # a lone surrogate: the filter for outgoing messages replaces it
+        if redact is not None:
+            from ..connection.encode import redact_json
+
+            data = redact_json(data, redact)
+        encoded = Raw(data)
         if (
             len(snapshot.cache) < MAX_CACHED_PAGES
             and len(call.params.cursor or "") < MAX_CACHED_CURSOR_CHARS
         ):
             snapshot.cache[key] = encoded
+    call.is_redacted = True
     return encoded
 
 

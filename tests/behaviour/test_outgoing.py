@@ -1,6 +1,7 @@
 """Everything that leaves passes one filter: it can be encoded, is valid UTF-8, is bounded, and
 secrets are taken out."""
 
+import json
 from typing import Any
 
 import pytest
@@ -62,6 +63,33 @@ async def test_results_errors_and_logs_are_redacted(in_memory: Talk) -> None:
     everything = b"".join(data for who, data in in_memory.tape.entries if who == "server")
     assert b"hunter22" not in everything
     assert logs[0] == {"header": "Bearer [redacted]"}
+
+
+async def test_lists_are_redacted_once_until_they_change(in_memory: Talk) -> None:
+    seen: list[str] = []
+
+    def redact(text: str) -> str:
+        seen.append(text)
+        return text.replace("hunter22", "[redacted]")
+
+    server = Server("leaky", redact=redact)
+    server.tool(name="first", description="The password is hunter22.")(lambda: "")
+    async with in_memory(server) as client:
+        for _ in range(2):
+            (first,) = await client.list_tools(fresh=True)
+            assert first.description == "The password is [redacted]."
+        assert seen.count("The password is hunter22.") == 2  # to look, and to replace
+        server.tool(name="second", description="It is still hunter22.")(lambda: "")
+        _, second = await client.list_tools(fresh=True)
+        assert second.description == "It is still [redacted]."
+
+
+async def test_a_result_that_contains_nothing_to_redact_is_sent_as_it_is(in_memory: Talk) -> None:
+    server = Server("clean", redact=redact_secrets)
+    value = {"hunter22": ["a", 1, None, {"text": 'with "quotes" and \\ and é'}], "n": 1.5}
+    server.tool(name="look")(lambda: value)
+    async with in_memory(server) as client:
+        assert json.loads((await client.call_tool("look")).text) == value
 
 
 @pytest.mark.requirement("stdio-utf8")
