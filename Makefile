@@ -52,10 +52,11 @@ assets:
 page: system
 	@$(PYTHON) hatch_build.py --optional
 
-# The pictures of docs/guides/develop.md, which tests of the page take.
+# The pictures in docs/pictures: drawings, and screenshots that tests take.
 pictures: page $(VENV)/.tools
+	$(BIN)/python -m scripts.pictures
 	DOVETAIL_PICTURES=1 $(BIN)/python -m pytest tests/inspector/page/test_dev.py \
-		tests/inspector/page/test_compare.py tests/inspector/page/test_tools.py
+		tests/inspector/page/test_compare.py tests/inspector/page/test_tools.py tests/auth/test_end_to_end.py
 
 # The documentation site, in site/. It fails on a dead link, and on anything loaded from another host.
 docs: $(DOCS_VENV)/.docs

@@ -17,6 +17,7 @@ import pytest
 from dovetail import Client
 from dovetail.auth import FileStore, LoopbackBrowser, MemoryStore, OAuth
 from dovetail.errors import Unauthorized
+from tests.inspector.page.pictures import keep_pictures, take_picture
 from tests.ports import free_port
 
 from .. import node
@@ -114,7 +115,7 @@ async def test_in_a_real_browser_a_user_logs_in_and_consents_and_the_client_goes
     told: asyncio.Queue[str] = asyncio.Queue()
     chosen = LoopbackBrowser(open=False, tell=told.put_nowait)
     async with guarded("embedded", storage=tmp_path / "store.db") as url, browser() as page:
-        auth = OAuth(store=MemoryStore(), browser=chosen, client_name="A new client")
+        auth = OAuth(store=MemoryStore(), browser=chosen, client_name="Note taker")
 
         async def ask() -> object:
             async with Client(url, auth=auth) as client:
@@ -129,11 +130,11 @@ async def test_in_a_real_browser_a_user_logs_in_and_consents_and_the_client_goes
             shown = await page.until(
                 "document.querySelector('button[value=approve]') && document.body.innerText"
             )
-            assert "A new client" in shown
+            assert "Note taker" in shown
             assert "Read your notes" in shown
             assert "127.0.0.1" in shown  # where the browser is sent back to
-            if kept := os.environ.get("SCREENSHOTS"):
-                await page.screenshot(Path(kept) / "consent.png")
+            await take_picture(page, "consent-page")
+            await keep_pictures(page, "consent-page")
             await page.click("button[value=approve]")
             assert "close this window" in await page.until(
                 "document.body.innerText.includes('close') && document.body.innerText"

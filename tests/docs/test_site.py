@@ -16,7 +16,7 @@ from tests.system import needs_browser
 SOURCES = [*PAGES, ROOT / "mkdocs.yml", *(ROOT / "docs" / "assets").iterdir()]
 LOOKED_AT = (
     *("index.html", "tutorial.html", "guides/tools.html", "benchmarks.html"),
-    "reference/testing.html",
+    *("reference/testing.html", "explanation/asking-by-replay.html"),
 )
 SEARCH = "document.activeElement?.shadowRoot"
 WIDE, PHONE = (1280, 900), (390, 844)
@@ -49,9 +49,12 @@ def test_no_link_is_dead_and_nothing_comes_from_another_host() -> None:
 
 
 @needs_browser
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
 @pytest.mark.parametrize("name", LOOKED_AT)
-async def test_a_page_is_accessible_and_fits_a_phone(address: str, name: str) -> None:
-    async with browser(*PHONE) as page:
+async def test_a_page_is_accessible_and_fits_a_screen_and_a_phone(
+    address: str, name: str, size: tuple[int, int]
+) -> None:
+    async with browser(*size) as page:
         await page.go(address + name)
         await page.until("document.querySelector('article h1')")
         assert await page.axe() == []
