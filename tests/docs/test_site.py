@@ -16,7 +16,7 @@ from tests.system import needs_browser
 SOURCES = [*PAGES, ROOT / "mkdocs.yml", *(ROOT / "docs" / "assets").iterdir()]
 LOOKED_AT = (
     *("index.html", "tutorial.html", "guides/tools.html", "benchmarks.html"),
-    *("reference/testing.html", "explanation/asking-by-replay.html"),
+    *("reference/testing.html", "explanation/asking-by-replay.html", "learn/what-mcp-is.html"),
 )
 SEARCH = "document.activeElement?.shadowRoot"
 WIDE, PHONE = (1280, 900), (390, 844)
