@@ -77,6 +77,16 @@ async def test_search_finds_a_page_without_a_network(address: str) -> None:
 
 
 @needs_browser
+async def test_the_commands_of_a_console_block_can_be_copied_and_pasted(address: str) -> None:
+    async with browser(*WIDE) as page:
+        await page.go(address + "learn/test-it.html")
+        await page.until("document.querySelector('.gp')")
+        await page.says("addEventListener('copy', (event) => { window.copied = event.target.value })")
+        await page.says("document.querySelector('pre:has(.gp) [data-md-type=copy]').click()")
+        assert await page.until("window.copied") == "python -m pytest -q"
+
+
+@needs_browser
 async def test_the_colours_can_be_switched(address: str) -> None:
     async with browser(*WIDE) as page:
         await page.go(address)
