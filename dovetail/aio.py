@@ -93,6 +93,10 @@ class LruDict(Generic[K, V]):
         """Remove an item and return it, or None."""
         return self._items.pop(key, None)
 
+    def clear(self) -> None:
+        """Remove all items."""
+        self._items.clear()
+
 
 class TaskSet(set["asyncio.Task[Any]"]):
     """A set of background tasks. It keeps a reference to each task until the task is done, because

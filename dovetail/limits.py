@@ -97,6 +97,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     isolated: int = 8
     """Maximum number of child processes for `isolate="process"` that run at the same time (default:
     8). Further calls wait."""
+    isolated_spares: int = 2
+    """Number of child processes that are kept ready for the next calls of isolated tools (default:
+    2). Each has loaded the module of its tool, and ends after a minute if no call uses it."""
     isolated_memory: int = 1024 * MIB
     """Maximum address space, in bytes, that an isolated tool may use in addition to the memory that
     Python itself maps (default: 1 GiB). Beyond this, the tool fails."""

@@ -613,14 +613,16 @@ class Guard(Protocol):
     """An object that decides who may call a server. `dovetail.auth` provides several guards, and
     `Server(auth=…)` accepts any.
 
-    A guard may have five optional members. `recheck(request, public_url)` is called instead of
-    `admit` for a request that was admitted before and is still being answered, because some proofs
-    can be used only once. `check_base_url(base)` may raise an error before the first request if the
-    guard cannot work at the server's URL. `secrets` names the headers that are hidden from
-    handlers. `await sign_in(request, public_url, purpose)` returns the id of the user of a browser
-    (the same as `Principal.id`), or the page on which they sign in; a gateway whose users connect
-    their own accounts needs it. `use_backend(backend)` is called before the server is run, if its
-    processes share a backend, so that the guard can keep its state there.
+    A guard may have six optional members. `admit_now(request, public_url)` is called before
+    `admit`. It returns the caller if it can do so without waiting, and otherwise None; requests of
+    such callers are answered faster. `recheck(request, public_url)` is called instead of `admit`
+    for a request that was admitted before and is still being answered, because some proofs can be
+    used only once. `check_base_url(base)` may raise an error before the first request if the guard
+    cannot work at the server's URL. `secrets` names the headers that are hidden from handlers.
+    `await sign_in(request, public_url, purpose)` returns the id of the user of a browser (the same
+    as `Principal.id`), or the page on which they sign in; a gateway whose users connect their own
+    accounts needs it. `use_backend(backend)` is called before the server is run, if its processes
+    share a backend, so that the guard can keep its state there.
     """
 
     async def admit(self, request: HttpRequest, public_url: PublicUrl) -> Principal | HttpResponse:

@@ -38,7 +38,7 @@ from ..ports import (
     Service,
 )
 from ..sealing import key_ring
-from ..transports.http.server.asgi import Headers, Receive, Scope, Send, encode_headers
+from ..transports.http.server.asgi import Receive, Scope, Send, encode_headers
 from ..transports.http.server.endpoint import EarlyRequest, Endpoint
 from ..transports.http.server.event_store import EventStore, MemoryEventStore
 from ..transports.http.server.get_streams import GetStreams
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 
 log = get_logger("http")
 
-Address = tuple[str, int | None] | None
 START_FAILED = "The server failed to start"
 _LIFESPANS = TaskSet()
 """Strong references to the lifespan tasks. An event loop keeps only weak references, and an
@@ -88,10 +87,10 @@ class App:
         self._logged_failure = ""
         self._current: LoopState | None = None
         """The most recently used state. Usually, there is only one loop."""
-        needs_scope = self.gate is not None or self.paths.endpoint == self.paths.sse
-        self.fast_path = None if needs_scope else self.paths.endpoint.encode()
-        """The URL of the requests that `begin` accepts, or None if every request requires an ASGI
-        scope."""
+        may_begin = self.gate is None or self.gate.can_admit_now
+        may_begin = may_begin and self.paths.endpoint != self.paths.sse
+        self.fast_path = self.paths.endpoint.encode() if may_begin else None
+        """The URL of the requests that `begin` accepts, or None if it accepts none."""
 
     @property
     def limits(self) -> Limits:
@@ -103,20 +102,18 @@ class App:
         """Whether clients may connect over WebSocket."""
         return bool(self.options.websocket)
 
-    def begin(
-        self, headers: Headers, server: Address, client: Address, body: bytes
-    ) -> EarlyRequest | None:
-        """Start answering a complete POST request to the endpoint before it has an ASGI scope.
+    def begin(self, scope: Scope, body: bytes) -> EarlyRequest | None:
+        """Start answering a complete POST request to the endpoint before its ASGI task exists. The
+        scope may lack the method and the path.
 
         Returns None, without side effects, if the request must be handled through ASGI.
         """
         current = self._current
         if current is None or current.loop is not asyncio.get_running_loop():
             return None
-        address = client and client[0]
-        if self._proxies is not None and address:
-            address = self._proxies.client_of(address, headers)
-        return current.endpoint.begin(headers, server and server[0], address, body)
+        if self._proxies is not None:
+            scope = _with_client(scope, self._proxies)
+        return current.endpoint.begin(scope, self.paths.endpoint, body)
 
     def count_success(self) -> None:
         """Count a request that `begin` accepted and that was answered with a result."""
@@ -131,9 +128,8 @@ class App:
             return
         if self.metrics is not None and kind == "http":
             send = self.metrics.counting_send(scope["method"], send)
-        if self._proxies is not None and (client := scope.get("client")):
-            address = self._proxies.client_of(client[0], scope["headers"])
-            scope = {**scope, "client": (address, client[1] if address == client[0] else 0)}
+        if self._proxies is not None:
+            scope = _with_client(scope, self._proxies)
         path = scope["path"]
         if path != paths.endpoint or scope.get("root_path"):
             path = _path_below_mount(scope)
@@ -426,6 +422,15 @@ async def _refuse(scope: Scope, send: Send) -> None:
         await send_error(send, Rejection(500, InternalError(START_FAILED)))
     else:
         await send({"type": "websocket.close", "code": 1011, "reason": START_FAILED})
+
+
+def _with_client(scope: Scope, proxies: TrustedProxies) -> Scope:
+    """Return the scope with the address of the client in place of the address of its proxy."""
+    client = scope.get("client")
+    if not client:
+        return scope
+    address = proxies.client_of(client[0], scope["headers"])
+    return {**scope, "client": (address, client[1] if address == client[0] else 0)}
 
 
 def _path_below_mount(scope: Scope) -> str:

@@ -66,6 +66,9 @@ class AuthGate:
         self.secrets = frozenset(
             name.lower().encode() for name in (*SECRET_HEADERS, *getattr(guard, "secrets", ()))
         )
+        self._admit_now: Any = getattr(guard, "admit_now", None)
+        self.can_admit_now = self._admit_now is not None
+        """Whether the guard can admit some callers without waiting."""
         for one in (guard, service):
             check_base_url = getattr(one, "check_base_url", None)
             if self._configured is not None and check_base_url is not None:
@@ -91,6 +94,23 @@ class AuthGate:
             if isinstance(admitted, HttpResponse)
             else RequestIdentity(request.address, admitted, public_url, request)
         )
+
+    def admit_now(
+        self, scope: Scope, path: str, headers: Mapping[bytes, bytes]
+    ) -> RequestIdentity | None:
+        """Return the identity of a caller whom the guard admits without waiting, or None. Only for
+        guards that can do that."""
+        public_url = self._public_url(scope, path, headers)
+        request = _make_request(
+            scope, public_url, path, headers, is_endpoint=self._paths.get(path) == path
+        )
+        try:
+            caller = self._admit_now(request, public_url)
+        except Exception:
+            return None  # `admit` reports it
+        if caller is None:
+            return None
+        return RequestIdentity(request.address, caller, public_url, request)
 
     async def wait_expired(self, identity: RequestIdentity) -> None:
         """Wait until a caller is no longer allowed to stay connected."""

@@ -51,7 +51,7 @@ class PlainApp:
         """Load what answers requests."""
         self._app = self._load()
 
-    def begin(self, headers: Any, server: Any, client: Any, body: bytes) -> None:
+    def begin(self, scope: Any, body: bytes) -> None:
         """Leave every request to ASGI."""
 
     def count_success(self) -> None:

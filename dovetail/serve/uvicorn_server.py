@@ -71,7 +71,7 @@ class ServedApp(Protocol):
     def fast_path(self) -> bytes | None:
         """The URL of the requests that `begin` accepts, if any."""
 
-    def begin(self, headers: Any, server: Any, client: Any, body: bytes) -> EarlyRequest | None:
+    def begin(self, scope: Any, body: bytes) -> EarlyRequest | None:
         """Start answering a complete request, or return None."""
 
     def count_success(self) -> None:
@@ -318,11 +318,7 @@ class UvicornProtocol(HttpToolsProtocol):
     def _begin(self) -> None:
         """Start the request that is held back, if it is complete."""
         body = self.held
-        begun = (
-            None
-            if self.in_request or not body
-            else self.served.begin(self.headers, self.server, self.client, body)
-        )
+        begun = None if self.in_request or not body else self.served.begin(self.scope, body)
         if begun is None:
             self._hand_over()
             return

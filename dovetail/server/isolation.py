@@ -1,10 +1,10 @@
 """Tools in a child process: `@server.tool(isolate="process")`.
 
-Each call starts a new interpreter (`main`) and never forks. This works the same way on every
-system, regardless of the threads and locks in this process. Starting an interpreter takes about 50
-ms plus the time to import the tool's module. In return, a call can always be stopped, and a crash,
-leak or endless loop affects nothing else. A child process confines faulty code. It is not a sandbox
-for hostile code.
+Each call has an interpreter of its own (`main`), which is never forked. This works the same way on
+every system, regardless of the threads and locks in this process. Starting an interpreter takes
+about 50 ms plus the time to import the tool's module, so each call leaves a spare behind for the
+next one (`spares.py`). In return, a call can always be stopped, and a crash, leak or endless loop
+affects nothing else. A child process confines faulty code. It is not a sandbox for hostile code.
 
 **Sandbox.** `isolate=["bwrap", …]` starts the child with your own command, which restricts the
 child. The child receives few environment variables. Its answer is not trusted: the answer is JSON,
@@ -23,8 +23,9 @@ mutually exclusive. (On Windows, only the child is killed.)
 becomes empty, and stdout is redirected to stderr. The job's pipe stays open as a leash: if its
 other end closes, the parent has died, and the child kills itself and everything that it started.
 
-**The job** names its function, and the types of its arguments, by module. A module that only the
-parent can import by name is loaded from its file. The parent's `__main__` becomes
+**The job** has two parts: the setup, with which the child loads the function, and the arguments,
+for which a spare waits. Functions and types are named by module. A module that only the parent can
+import by name is loaded from its file. The parent's `__main__` becomes
 `__dovetail_main__`, so the code under `if __name__ == "__main__"` does not run. Any other
 `server.run()` does nothing while DOVETAIL_ISOLATED is set.
 
@@ -45,10 +46,12 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
+from queue import SimpleQueue
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ..errors import SchemaError, ToolError
+from .spares import Spares
 
 if TYPE_CHECKING:
     import subprocess
@@ -134,10 +137,12 @@ async def run_isolated(
             timer.reschedule(loop.time() + seconds)
 
     def work() -> Any:
-        job = _make_job(function, args, kwargs, limits.isolated_memory, name, sandbox is not None)
+        start = _prepare_start(function, limits.isolated_memory, name, sandbox)
+        arguments = _pickle((args, kwargs), name)
+        arguments = len(arguments).to_bytes(LENGTH_BYTES, "big") + arguments
         if timeout is not None:
             loop.call_soon_threadsafe(start_timer, timeout)
-        answer, code = child.run(job, limits.outgoing, name, sandbox)
+        answer, code = child.run(start, arguments, limits)
         if sandbox is not None:
             return _read_sandbox_result(name, answer, code, sandbox.returns)
         return _read_result(name, answer, code)
@@ -164,18 +169,19 @@ class _Child:
         self._popen: subprocess.Popen[bytes] | None = None
         self.killed = False
 
-    def run(
-        self, job: bytes, max_bytes: int, name: str, sandbox: Sandbox | None
-    ) -> tuple[bytes, int]:
-        """Run the child. Return the child's answer, which is empty if there was none, and its exit
-        code."""
-        popen = _start(name, sandbox)
+    def run(self, start: "_Start", arguments: bytes, limits: "Limits") -> tuple[bytes, int]:
+        """Run the child, and start a spare for the next call meanwhile. Return the child's answer,
+        which is empty if there was none, and its exit code."""
+        popen = _spares.take(start) or start()
         with self._lock:
             self._popen = popen
         if self.killed:
             self.kill()  # `kill` was called before the process existed
         try:
-            answer = _exchange(popen, job, max_bytes, name)
+            _send(popen, arguments)
+            if limits.isolated_spares and not self.killed:
+                _spares.put(start, start(), limits.isolated_spares)
+            answer = _receive(popen, limits.outgoing, start.name)
         except BaseException:
             self.kill()
             raise
@@ -199,46 +205,92 @@ class _Child:
         else:  # Windows; macOS before Python 3.13, where the id is unused for a moment
             popen.wait()
         with self._lock:
-            _kill(popen)
-            popen.wait()
+            _end(popen)
             self._popen = None
-        for pipe in (popen.stdin, popen.stdout):
-            try:
-                pipe.close()  # type: ignore[union-attr]
-            except OSError:  # the process died before it had read its job
-                pass
 
 
-def _start(name: str, sandbox: Sandbox | None) -> "subprocess.Popen[bytes]":
-    import subprocess
+class _Start(NamedTuple):
+    """How to start a child and load its function. Equal values start equal children."""
 
+    command: tuple[str, ...]
+    env: tuple[tuple[str, str], ...]
+    folder: str
+    setup: bytes
+    versions: tuple[int, ...]
+    """When the files of the function's modules were changed."""
+    name: str
+
+    def __call__(self) -> "subprocess.Popen[bytes]":
+        """Start the child, which loads the function and then waits for arguments."""
+        import subprocess
+
+        try:
+            popen = subprocess.Popen(
+                self.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=dict(self.env),
+                start_new_session=True,
+                creationflags=CREATION_FLAGS,
+            )
+        except OSError as error:
+            raise ToolError(f"Cannot start a child process for {self.name}: {error}") from error
+        _send(popen, self.setup)
+        return popen
+
+
+def _prepare_start(
+    function: Callable[..., Any], memory: int, name: str, sandbox: Sandbox | None
+) -> _Start:
+    """Return how to start a child for this function. In the setup, the function is a pickle inside
+    the pickle, and is loaded only after the limits are set."""
     path = [entry for entry in sys.path if isinstance(entry, str)]
-    command = [sys.executable, "-c", BOOT_CODE, *path]
+    command = (sys.executable, "-c", BOOT_CODE, *path)
     env = {**os.environ, ISOLATED_VARIABLE: "1"}
     if sandbox is not None:
-        command = [*sandbox.command, sys.executable, "-c", SANDBOX_CODE, *path]
+        command = (*sandbox.command, sys.executable, "-c", SANDBOX_CODE, *path)
         env = {key: value for key, value in os.environ.items() if key in SANDBOX_VARIABLES}
-    try:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=env,
-            start_new_session=True,
-            creationflags=CREATION_FLAGS,
-        )
-    except OSError as error:
-        raise ToolError(f"Cannot start a child process for {name}: {error}") from error
+    files: dict[str, tuple[str, str | None]] = {}
+    for module in ("__main__", getattr(function, "__module__", None)):
+        if file := _file_of(module):
+            files[str(module)] = file, sys.modules[str(module)].__package__
+    setup = {
+        "name": name,
+        "argv": sys.argv,
+        "memory": memory,
+        "files": files,
+        "function": _pickle(function, name),
+        "as_json": sandbox is not None,
+    }
+    versions = tuple(os.stat(file).st_mtime_ns for file, _ in files.values())
+    return _Start(command, tuple(env.items()), os.getcwd(), pickle.dumps(setup), versions, name)
 
 
-def _exchange(popen: "subprocess.Popen[bytes]", job: bytes, max_bytes: int, name: str) -> bytes:
-    """Send the job and return the answer."""
-    assert popen.stdin and popen.stdout
+def _end(popen: "subprocess.Popen[bytes]") -> None:
+    """Kill a process and everything that it started, and wait until it is gone."""
+    _kill(popen)
+    popen.wait()
+    for pipe in (popen.stdin, popen.stdout):
+        try:
+            pipe.close()  # type: ignore[union-attr]
+        except OSError:  # the process died before it had read its job
+            pass
+
+
+_spares = Spares(_end)
+
+
+def _send(popen: "subprocess.Popen[bytes]", data: bytes) -> None:
+    assert popen.stdin
     try:
-        popen.stdin.write(job)
+        popen.stdin.write(data)
         popen.stdin.flush()  # not closed, because it is the leash
     except OSError:
         pass  # the process died; its exit code says why
+
+
+def _receive(popen: "subprocess.Popen[bytes]", max_bytes: int, name: str) -> bytes:
+    assert popen.stdout
     size = int.from_bytes(popen.stdout.read(LENGTH_BYTES), "big")
     if size > max_bytes:
         raise ToolError(
@@ -258,36 +310,13 @@ def _kill(popen: "subprocess.Popen[bytes]") -> None:
         pass
 
 
-def _make_job(
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    memory: int,
-    name: str,
-    is_sandboxed: bool,
-) -> bytes:
-    """Create the message to the child. The work is a pickle inside the pickle, and is loaded only
-    after the limits are set."""
+def _pickle(value: Any, name: str) -> bytes:
     try:
-        work = pickle.dumps((function, args, kwargs), pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
     except Exception as error:
         raise ToolError(
             f"{name} or its arguments cannot be sent to another process: {error}"
         ) from error
-    files: dict[str, tuple[str, str | None]] = {}
-    for module in ("__main__", getattr(function, "__module__", None)):
-        if path := _file_of(module):
-            files[str(module)] = path, sys.modules[str(module)].__package__
-    return pickle.dumps(
-        {
-            "name": name,
-            "argv": sys.argv,
-            "memory": memory,
-            "files": files,
-            "work": work,
-            "as_json": is_sandboxed,
-        }
-    )
 
 
 def _read_result(name: str, answer: bytes, code: int) -> Any:
@@ -375,9 +404,13 @@ def main() -> NoReturn:
     import faulthandler
 
     leash, answer = _claim_pipes()
-    job = pickle.load(leash)
+    try:
+        job = pickle.load(leash)
+    except EOFError:
+        os._exit(1)  # the parent has died
+    arguments: SimpleQueue[bytes | MemoryError] = SimpleQueue()
     threading.Thread(
-        target=_watch_parent, args=(leash.fileno(),), name="dovetail-leash", daemon=True
+        target=_watch_parent, args=(leash, arguments), name="dovetail-leash", daemon=True
     ).start()
     faulthandler.enable(all_threads=False)  # reports a crash in native code on stderr
     sys.argv = job["argv"]
@@ -388,7 +421,7 @@ def main() -> NoReturn:
     dump = _dump_json if job["as_json"] else _dump
     out_of_memory = dump(name, (False, ToolError(text)))
     try:
-        outcome = dump(name, _run(name, job["work"], job["files"]))
+        outcome = dump(name, _run(name, job["function"], job["files"], arguments))
     except MemoryError:
         outcome = out_of_memory
     for stream in (sys.stderr, sys.__stdout__):
@@ -414,8 +447,15 @@ def _claim_pipes() -> tuple[io.BufferedReader, int]:
     return leash, answer
 
 
-def _watch_parent(leash: int) -> None:
-    os.read(leash, 1)
+def _watch_parent(leash: io.BufferedReader, arguments: "SimpleQueue[bytes | MemoryError]") -> None:
+    """Pass the arguments on when they arrive, and end this process when the parent dies."""
+    size = leash.read(LENGTH_BYTES)
+    if len(size) == LENGTH_BYTES:
+        try:
+            arguments.put(leash.read(int.from_bytes(size, "big")))
+        except MemoryError as error:
+            arguments.put(error)
+        leash.read(1)
     if sys.platform != "win32":
         os.killpg(0, signal.SIGKILL)
     os._exit(1)
@@ -442,9 +482,19 @@ def _limit_memory(extra: int) -> str:
     return f"{extra / 2**20:g} MiB"
 
 
-def _run(name: str, work: bytes, files: dict[str, tuple[str, str | None]]) -> Outcome:
+def _run(
+    name: str,
+    pickled: bytes,
+    files: dict[str, tuple[str, str | None]],
+    arguments: "SimpleQueue[bytes | MemoryError]",
+) -> Outcome:
+    find_module = partial(_import_module, files)
     try:
-        function, args, kwargs = ModuleUnpickler(work, partial(_import_module, files)).load()
+        function = ModuleUnpickler(pickled, find_module).load()
+        data = arguments.get()
+        if isinstance(data, MemoryError):
+            raise data
+        args, kwargs = ModuleUnpickler(data, find_module).load()
     except MemoryError:
         raise
     except BaseException as error:

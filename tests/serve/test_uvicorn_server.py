@@ -17,8 +17,9 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from dovetail import Limits, Rate, Rates
-from dovetail.auth import ApiKeys
+from dovetail import Context, HttpRequest, HttpResponse, Limits, Rate, Rates
+from dovetail.auth import ApiKeys, Bearer, static_tokens
+from dovetail.ports import Principal, PublicUrl
 from dovetail.serve import uvicorn_server
 from dovetail.serve.uvicorn_server import make_protocol_class, make_server
 from tests.transports.http.raw import (
@@ -34,6 +35,22 @@ from tests.transports.http.raw import (
 )
 
 KEY = "k" * 32
+
+
+class AsyncGuard:
+    """A guard that can only admit callers asynchronously."""
+
+    admitted = 0
+
+    async def admit(self, request: HttpRequest, public_url: PublicUrl) -> Principal | HttpResponse:
+        self.admitted += 1
+        known = request.headers.get("authorization") == f"Bearer {KEY}"
+        return Principal("ada") if known else HttpResponse(status=401)
+
+    async def respond(self, request: HttpRequest, public_url: PublicUrl) -> None: ...
+
+    def challenge(self, *refused: Any) -> dict[str, str]:
+        return {}
 
 
 class Scopes:
@@ -402,16 +419,66 @@ async def test_a_fault_of_ours_is_an_internal_error_and_no_bad_request(
         assert (await site.call("add", a=1, b=2)).status == 500
 
 
-async def test_behind_a_guard_every_request_is_looked_at_in_full() -> None:
-    async with watched(Stage(auth=ApiKeys({KEY: "ada"}))) as (site, scopes):
+@pytest.mark.parametrize(
+    "guard, first",
+    [
+        pytest.param(ApiKeys({KEY: "ada"}), 0, id="api-keys"),
+        pytest.param(Bearer(static_tokens({KEY: "ada"})), 1, id="bearer"),
+        pytest.param(AsyncGuard(), 3, id="async-only"),
+    ],
+)
+async def test_a_caller_whom_the_guard_knows_takes_the_fast_path(guard: Any, first: int) -> None:
+    async with watched(Stage(auth=guard)) as (site, scopes):
+        for _ in range(3):
+            answer = await site.call("add", {"Authorization": f"Bearer {KEY}"}, a=1, b=2)
+            assert text(await answer.json()) == "3"
+        assert scopes.count == first
         assert (await site.call("add", a=1, b=2)).status == 401
-        assert (
-            text(
-                await (await site.call("add", {"Authorization": f"Bearer {KEY}"}, a=1, b=2)).json()
-            )
-            == "3"
-        )
-        assert scopes.count == 2
+        assert (await site.call("add", {"Authorization": "Bearer x"}, a=1, b=2)).status == 401
+
+
+async def test_a_handler_on_the_fast_path_knows_its_caller() -> None:
+    stage = Stage(auth=ApiKeys({KEY: Principal("ada", scopes=("read",)), "o" * 32: "bob"}))
+
+    @stage.server.tool
+    async def whoami(ctx: Context) -> str:
+        assert ctx.user is not None
+        return f"{ctx.user.id} {' '.join(ctx.user.scopes)} {ctx.headers.get('authorization')}"
+
+    async with watched(stage) as (site, scopes):
+        for key, expected in ((KEY, "ada read None"), ("o" * 32, "bob  None")):
+            answer = await site.call("whoami", {"Authorization": f"Bearer {key}"})
+            assert text(await answer.json()) == expected
+        assert scopes.count == 0
+
+
+async def test_a_call_that_is_handed_over_is_not_admitted_again() -> None:
+    guard = AsyncGuard()
+    guard.admit_now = lambda request, public_url: Principal("ada")  # type: ignore[attr-defined]
+    async with watched(Stage(auth=guard)) as (site, scopes):
+        refused = await site.call("no-such-tool", {"Authorization": f"Bearer {KEY}"})
+        assert "error" in await refused.json()
+        assert (scopes.count, guard.admitted) == (1, 0)
+
+
+async def test_scopes_that_a_caller_lacks_are_named_on_the_fast_path() -> None:
+    stage = Stage(auth=ApiKeys({KEY: "ada"}))
+    stage.server.tool(name="erase", scopes=["write"])(lambda: "erased")
+    async with watched(stage) as (site, _):
+        answer = await site.call("erase", {"Authorization": f"Bearer {KEY}"})
+        assert answer.status == 403
+        assert 'scope="write"' in answer.headers["www-authenticate"]
+
+
+async def test_a_session_is_not_open_to_another_user_on_the_fast_path() -> None:
+    keys = {KEY: "ada", "o" * 32: "bob"}
+    async with watched(Stage(auth=ApiKeys(keys))) as (site, scopes):
+        session = await site.greet(headers={"Authorization": f"Bearer {KEY}"})
+        before = scopes.count
+        assert (await session.call("add", a=1, b=2)).status == 200
+        assert scopes.count == before
+        foreign = {"Authorization": f"Bearer {'o' * 32}"}
+        assert (await session.call("add", _headers=foreign, a=1, b=2)).status == 404
 
 
 async def test_a_connection_that_rests_between_requests_is_not_taken_for_a_slow_one() -> None:

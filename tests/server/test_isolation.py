@@ -422,7 +422,7 @@ def test_an_interpreter_that_cannot_be_started_is_an_error(monkeypatch: pytest.M
 @linux
 def test_a_timeout_kills_and_reaps_the_child_and_leaks_nothing(tmp_path: Path) -> None:
     # With one place, the next call starts when the thread is done with the last one.
-    alone = Limits(isolated=1)
+    alone = Limits(isolated=1, isolated_spares=0)
 
     async def scenario() -> int:
         with mailbox(tmp_path / "pids") as (fifo, pids):
@@ -458,7 +458,7 @@ def test_cancellation_kills_the_child_and_what_it_started(tmp_path: Path) -> Non
 
 
 def test_cancellation_at_any_moment_of_the_start_frees_the_place() -> None:
-    alone = Limits(isolated=1)
+    alone = Limits(isolated=1, isolated_spares=0)
 
     async def scenario() -> None:
         for turns in range(40):
@@ -523,7 +523,7 @@ def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
 
 def test_no_more_children_run_at_once_than_the_limit_allows(tmp_path: Path) -> None:
     async def scenario() -> None:
-        alone = Limits(isolated=1)
+        alone = Limits(isolated=1, isolated_spares=0)
         lock = str(tmp_path / "lock")
         await asyncio.gather(
             *(run_isolated(hold, (lock,), {}, alone, None, "tool") for _ in range(3))
@@ -553,7 +553,7 @@ def test_as_many_children_run_at_once_as_the_limit_allows(tmp_path: Path) -> Non
 
 def test_waiting_for_a_place_takes_nothing_from_the_time() -> None:
     async def scenario() -> int:
-        alone = Limits(isolated=1)
+        alone = Limits(isolated=1, isolated_spares=0)
         first = asyncio.create_task(run_isolated(time.sleep, (2.5,), {}, alone, None, "first"))
         await asyncio.sleep(0)
         second: int = await run_isolated(abs, (-2,), {}, alone, 2, "second")
@@ -566,7 +566,7 @@ def test_waiting_for_a_place_takes_nothing_from_the_time() -> None:
 @posix
 def test_a_call_cancelled_while_it_waits_is_never_started(tmp_path: Path) -> None:
     async def scenario() -> None:
-        alone = Limits(isolated=1)
+        alone = Limits(isolated=1, isolated_spares=0)
         with mailbox(tmp_path / "pids") as (fifo, pids):
             first = asyncio.create_task(run_isolated(hang, (fifo,), {}, alone, None, "first"))
             await pids()

@@ -26,8 +26,8 @@ from ...net import network_of
 from ...ports import HttpRequest, HttpResponse, Principal, PublicUrl
 from .. import jose
 from ..dpop import Checker
-from ..server.guards import Bearer, ImpliedScopes
-from ..server.verifiers import TokenRefused
+from ..server.guards import MAX_CACHED_TOKENS, Bearer, ImpliedScopes
+from ..server.verifiers import TokenCache, TokenRefused
 from ..urls import (
     OPENID_METADATA_PATH,
     SERVER_METADATA_PATH,
@@ -62,6 +62,8 @@ Route: TypeAlias = tuple[tuple[str, ...], Endpoint, AttemptLimiter | None]
 """The accepted methods, the endpoint that handles them, and the rate limit for each caller."""
 PAGE_PATHS = ("/authorize", "/callback")
 """The paths of pages for people. All other paths are for programs."""
+ENDING_PATHS = ("/token", "/revoke")
+"""The paths of requests that may end tokens."""
 NEEDS_HTTPS = (
     "passwords and tokens are accepted only over https or on localhost; set "
     "public_url='https://…' on the server"
@@ -112,6 +114,10 @@ class Provider(Bearer):
         ConfigError: Nobody can log in with these settings, or they contradict each other.
     """
 
+    _keeps = 1.0
+    """A token that another process revoked is accepted for up to this many seconds. Reading it from
+    SQLite for each request cost as much CPU time as the rest of the call."""
+
     def __init__(
         self,
         *,
@@ -149,6 +155,7 @@ class Provider(Bearer):
             implies=implies,
             dpop=dpop,
         )
+        self._cache = TokenCache(MAX_CACHED_TOKENS, now)
         self._descriptions = _describe_scopes(scopes)
         self._interactive = users is not None or upstream is not None
         self._documents = documents and self._interactive
@@ -271,6 +278,9 @@ class Provider(Bearer):
             return await endpoint(self._prepare(request, public_url, limiter))
         except (OAuthError, Overloaded) as problem:
             error = _to_oauth_error(problem)
+        finally:
+            if path in ENDING_PATHS:
+                self._cache.clear()
         return self._pages.show_error(error, public_url) if is_page else error_response(error)
 
     @property

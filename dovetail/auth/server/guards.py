@@ -93,6 +93,9 @@ class Bearer:
         ConfigError: No verifier is given, or a verifier is not callable.
     """
 
+    _keeps = 0.0
+    """How long to cache the results of a verifier that does not say so itself, in seconds."""
+
     def __init__(
         self,
         *verifiers: Verifier,
@@ -138,6 +141,22 @@ class Bearer:
             public_url: The public URL of the server that received the request.
         """
         return await self._admit(request, public_url, prove=True)
+
+    def admit_now(self, request: HttpRequest, public_url: PublicUrl) -> Principal | None:
+        """Return the caller if this token was verified before and needs no proof; otherwise None.
+
+        Args:
+            request: The request, with header names in lower case.
+            public_url: The public URL of the server that received the request.
+        """
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or self._checker.required or "access_token" in request.url:
+            return None
+        key = token_digest(token.strip(" ")), self._resource or public_url.url
+        caller: Principal | None = self._cache.get(key)
+        if caller is None or "cnf" in caller.claims:
+            return None
+        return caller if not self.scopes or set(self.scopes) <= set(caller.scopes) else None
 
     async def recheck(
         self, request: HttpRequest, public_url: PublicUrl
@@ -232,7 +251,7 @@ class Bearer:
         issuer = getattr(verifier, "issuer", None)
         id = f"{issuer or LOCAL_ISSUER}|{found.id}" if len(self._verifiers) > 1 else found.id
         caller = replace(found, id=id, scopes=expand_scopes(found.scopes, self._implies))
-        seconds = getattr(verifier, "keeps", 0.0)
+        seconds = getattr(verifier, "keeps", self._keeps)
         if seconds > 0:
             self._cache.put(key, caller, found.expires or float("inf"), seconds)
         return caller
@@ -412,19 +431,34 @@ class ApiKeys:
             request: The request, with header names in lower case.
             public_url: The public URL of the server that received the request.
         """
-        key = request.headers.get(self._header)
-        if key is None:
-            scheme, _, token = request.headers.get("authorization", "").partition(" ")
-            key = token.strip(" ") if scheme.lower() == "bearer" else ""
-        caller = self._keys.get(token_digest(key))
-        if caller is not None and (caller.expires is None or caller.expires > time.time()):
+        if (caller := self.admit_now(request, public_url)) is not None:
             return caller
-        if not key:
+        if not self._read_key(request):
             reason = f"This server requires an API key; send it in the {self._header} header"
             return _error_response(401, self._challenge(), "unauthorized", reason)
         reason = "The API key is not valid"
         headers = self._challenge(error="invalid_token", error_description=reason)
         return _error_response(401, headers, "invalid_token", reason)
+
+    def admit_now(self, request: HttpRequest, public_url: PublicUrl) -> Principal | None:
+        """Return the owner of the key, or None if the key is missing or not valid.
+
+        Args:
+            request: The request, with header names in lower case.
+            public_url: The public URL of the server that received the request.
+        """
+        caller = self._keys.get(token_digest(self._read_key(request)))
+        expired = (
+            caller is not None and caller.expires is not None and caller.expires <= time.time()
+        )
+        return None if expired else caller
+
+    def _read_key(self, request: HttpRequest) -> str:
+        key: str | None = request.headers.get(self._header)
+        if key is None:
+            scheme, _, token = request.headers.get("authorization", "").partition(" ")
+            key = token.strip(" ") if scheme.lower() == "bearer" else ""
+        return key
 
     async def respond(self, request: HttpRequest, public_url: PublicUrl) -> HttpResponse | None:
         """Return None because this guard has no pages.

@@ -79,15 +79,17 @@ class TokenCache:
     monotonic clock, so that setting the system clock back does not revive a revoked token.
     """
 
-    def __init__(self, max_entries: int) -> None:
+    def __init__(self, max_entries: int, now: Callable[[], float] | None = None) -> None:
         self._rows: LruDict[Any, tuple[Any, float, float]] = LruDict(max_entries)
+        self._now = now
 
     def get(self, key: Any) -> Any:
         """Return the cached result, or None if there is no valid result."""
         row = self._rows.get(key)
         if row is None:
             return None
-        if row[1] <= time.time() or row[2] <= time.monotonic():
+        now = time.time() if self._now is None else self._now()
+        if row[1] <= now or row[2] <= time.monotonic():
             self._rows.pop(key)
             return None
         return row[0]
@@ -95,6 +97,10 @@ class TokenCache:
     def put(self, key: Any, value: Any, expires: float, seconds: float) -> None:
         """Cache a result until an absolute time, but for no more than this many seconds."""
         self._rows[key] = value, expires, time.monotonic() + seconds
+
+    def clear(self) -> None:
+        """Forget all results."""
+        self._rows.clear()
 
 
 def static_tokens(tokens: Mapping[str, Principal | Mapping[str, Any] | str]) -> Verifier:
@@ -114,6 +120,7 @@ def static_tokens(tokens: Mapping[str, Principal | Mapping[str, Any] | str]) -> 
     async def verify(token: str, public_url: PublicUrl) -> Principal | None:
         return known.get(token_digest(token))
 
+    verify.keeps = float("inf")  # type: ignore[attr-defined]  # the table does not change
     return verify
 
 
