@@ -81,7 +81,8 @@ async def test_the_commands_of_a_console_block_can_be_copied_and_pasted(address:
     async with browser(*WIDE) as page:
         await page.go(address + "learn/test-it.html")
         await page.until("document.querySelector('.gp')")
-        await page.says("addEventListener('copy', ({ target }) => { window.copied = target.value })")
+        keep = "({ target }) => { window.copied = target.value }"
+        await page.says(f"addEventListener('copy', {keep})")
         await page.click("pre:has(.gp) [data-md-type=copy]")
         assert await page.until("window.copied") == "python -m pytest -q"
 
