@@ -11,6 +11,9 @@ A page runs in a folder of its own, from top to bottom, in one namespace and one
     ```console                     lines that start with `$ dovetail` or `$ python` are run; what follows must be what
                                    they print, with `…` for anything. Other commands are left alone.
 
+A page with `<!-- continues: first-server.md -->` starts with the files that the other page writes, and with those that
+the other page continues.
+
 `<!-- not run: reason -->` on the line before a block exempts it, and so does
 `<!-- fragment: reason -->`, which exempts it from type checking too. The folder holds a copy of each
 example and a link to all of them, and a link to the package, so that servers started from there
@@ -40,6 +43,7 @@ SECONDS = 60
 
 _FENCE = re.compile(r"(\s*)(```+|~~~+)\s*(\S*)\s*(.*?)\s*")
 _TITLE = re.compile(r'(?:title="([^"]+)")?')
+_CONTINUES = re.compile(r"^<!-- continues: (\S+) -->$", re.MULTILINE)
 _EXEMPT = re.compile(r"\s*<!-- (not run|fragment): .+ -->\s*")
 _ARROW = re.compile(r"(?:^|  )# → (.*)$", re.MULTILINE)
 _GUARD = 'if __name__ == "__main__":'
@@ -78,6 +82,15 @@ def blocks(page: Path) -> Iterator[Block]:
         at += 1
 
 
+def earlier_pages(page: Path) -> list[Path]:
+    """The pages that a page continues, first page first."""
+    found = _CONTINUES.search(page.read_text(encoding="utf-8"))
+    if found is None:
+        return []
+    before = page.parent / found[1]
+    return [*earlier_pages(before), before]
+
+
 class Page:
     """One run of a page."""
 
@@ -86,6 +99,10 @@ class Page:
         self.names: dict[str, Any] = {"__name__": f"page_{path.stem}"}
 
     def run(self) -> None:
+        for page in earlier_pages(self.path):
+            for block in blocks(page):
+                if block.run and block.note:
+                    self._write(block)
         for block in blocks(self.path):
             if block.run and (handle := getattr(self, f"_{block.language}", None)):
                 handle(block)

@@ -51,14 +51,16 @@ def test_what_a_page_shows_runs(
 def test_what_the_pages_show_passes_the_type_checkers(
     checker: Callable[[list[Path], Path], dict[str, list[str]]], tmp_path: Path
 ) -> None:
-    # All pages in one run, since a checker takes long to start. The page with errors shows that
+    # All pages in one run, since a checker takes long to start. The pages with errors show that
     # they are found and where.
-    broken = tmp_path / "broken.md"
+    broken, next_page = tmp_path / "broken.md", tmp_path / "next.md"
     broken.write_text(BROKEN_PAGE, encoding="utf-8")
+    next_page.write_text(NEXT_PAGE, encoding="utf-8")
     folder = tmp_path / "modules"
     folder.mkdir()
-    found = checker([*PAGES, broken], folder)
+    found = checker([*PAGES, broken, next_page], folder)
     assert {error.split(":")[1] for error in found.pop("broken.md")} == {"6", "11", "19"}
+    assert {error.split(":")[1] for error in found.pop("next.md")} == {"4", "10"}
     errors = [error for _, errors in sorted(found.items()) for error in errors]
     assert not errors, "\n".join(errors)
 
@@ -89,6 +91,20 @@ async with Client(server) as client:
 <!-- fragment: it cannot stand alone -->
 ```python
 server.run(nonsense)
+```
+"""
+
+NEXT_PAGE = """\
+<!-- continues: broken.md -->
+```python title="server.py +"
+def count() -> int:
+    return greet()
+```
+
+```python
+from server import count, server
+
+server.tool(count())
 ```
 """
 

@@ -16,7 +16,7 @@ from tests.system import needs_browser
 SOURCES = [*PAGES, ROOT / "mkdocs.yml", *(ROOT / "docs" / "assets").iterdir()]
 LOOKED_AT = (
     *("index.html", "tutorial.html", "guides/tools.html", "benchmarks.html"),
-    *("reference/testing.html", "explanation/asking-by-replay.html"),
+    *("reference/testing.html", "explanation/asking-by-replay.html", "learn/what-mcp-is.html"),
 )
 SEARCH = "document.activeElement?.shadowRoot"
 WIDE, PHONE = (1280, 900), (390, 844)
@@ -74,6 +74,17 @@ async def test_search_finds_a_page_without_a_network(address: str) -> None:
         links = f"[...({SEARCH}?.querySelectorAll('a') ?? [])].map((link) => link.href)"
         assert await page.until(f"{links}.some((url) => url.endsWith('#dovetail.Context.elicit'))")
         assert all(url.startswith((address, "data:", "blob:")) for url in await page.requests())
+
+
+@needs_browser
+async def test_the_commands_of_a_console_block_can_be_copied_and_pasted(address: str) -> None:
+    async with browser(*WIDE) as page:
+        await page.go(address + "learn/test-it.html")
+        await page.until("document.querySelector('.gp')")
+        keep = "({ target }) => { window.copied = target.value }"
+        await page.says(f"addEventListener('copy', {keep})")
+        await page.click("pre:has(.gp) [data-md-type=copy]")
+        assert await page.until("window.copied") == "python -m pytest -q"
 
 
 @needs_browser

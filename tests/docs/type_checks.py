@@ -1,8 +1,9 @@
 """The Python blocks of the documentation as modules that type checkers can read.
 
 The blocks of a page without a file name become one module; the blocks of one file name become
-another. A block has the same line numbers in its module as on its page, so an error names the line
-of the page. The modules of all pages are written into one folder, so that each checker runs once.
+another. A page can import the modules of the pages that it continues. A block has the same line
+numbers in its module as on its page, so an error names the line of the page. The modules of all
+pages are written into one folder, so that each checker runs once.
 `<!-- fragment: reason -->` on the line before a block exempts it.
 """
 
@@ -13,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.docs.pages import ROOT, blocks
+from tests.docs.pages import ROOT, blocks, earlier_pages
 from tests.typing.checkers import TypeProblem, run_mypy, run_pyright
 
 # A page runs like a notebook: `await` may be used at the top level, and a later block may define a
@@ -28,6 +29,7 @@ _MYPY_OPTIONS = (
     "--disable-error-code=no-redef",
     "--disable-error-code=top-level-await",
     "--disable-error-code=import-untyped",  # libraries without types
+    "--implicit-reexport",  # a page that goes on with a file of an earlier page sees its imports
 )
 _PYRIGHT_SETTINGS = {
     "typeCheckingMode": "strict",
@@ -46,17 +48,31 @@ def write_modules(pages: Iterable[Path], folder: Path) -> dict[str, str]:
             shutil.copy(example, folder)
     origins: dict[str, str] = {}
     for page in pages:
-        name = page.relative_to(ROOT if page.is_relative_to(ROOT) else page.parent).as_posix()
-        stem = re.sub(r"\W", "_", name.removesuffix(".md"))
-        modules = read_modules(page)
-        for module, lines in modules.items():
+        before = _module_names(earlier_pages(page))
+        names = before | _module_names([page])
+        for module, lines in read_modules(page).items():
+            if module and module in before:  # it goes on with a file of an earlier page
+                lines[0] = f"from {before[module]} import *"
             text = "\n".join(lines) + "\n"
-            for other in filter(None, modules):
-                text = _rename_imports(text, other, f"{stem}__{other}")
-            file = f"{stem}__{module}.py" if module else f"{stem}.py"
+            for other in filter(None, names):
+                text = _rename_imports(text, other, names[other])
+            file = f"{names[module]}.py"
             (folder / file).write_text(text, encoding="utf-8")
-            origins[file] = name
+            origins[file] = _page_name(page)
     return origins
+
+
+def _page_name(page: Path) -> str:
+    return page.relative_to(ROOT if page.is_relative_to(ROOT) else page.parent).as_posix()
+
+
+def _module_names(pages: Iterable[Path]) -> dict[str, str]:
+    """Return the name that each module of these pages has in the folder. A later page wins."""
+    names: dict[str, str] = {}
+    for page in pages:
+        stem = re.sub(r"\W", "_", _page_name(page).removesuffix(".md"))
+        names |= {module: f"{stem}__{module}" if module else stem for module in read_modules(page)}
+    return names
 
 
 def read_modules(page: Path) -> dict[str, list[str]]:
