@@ -100,9 +100,10 @@ install-check: $(VENV)/.tools
 openapi-check: $(VENV)/.tools
 	$(BIN)/python -m tests.openapi.check
 
-# The gateway between each kind of server and each kind of caller, and the page in every revision.
+# Everything that `make test` does only in some revisions or over some transports.
 matrix: $(VENV)/.tools
-	MATRIX=all $(PYTEST) tests/gateway/test_matrix.py tests/inspector/page
+	MATRIX=all $(PYTEST) tests/behaviour tests/client/test_relay.py tests/gateway/test_matrix.py \
+		tests/inspector/page
 
 fuzz: $(VENV)/.package
 	$(BIN)/python -m tests.fuzz
