@@ -6,15 +6,16 @@ VENV ?= .venv
 WORKERS ?= 4
 TESTS ?= tests
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Python compiles what it imports; pip would compile everything.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 # pytest rewrites every test file when it imports it: each of its processes does that again if it may not
 # keep the result.
 unexport PYTHONDONTWRITEBYTECODE
 DOCS_VENV ?= .venv-docs
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
 
-.PHONY: demo test test-all test-lowest coverage setup system assets page pictures docs reference check count \
-	conformance interop moving install-check openapi-check matrix fuzz bench bench-gateway bench-backend \
+.PHONY: demo test compile-tests test-all test-lowest coverage setup system assets page pictures docs \
+	reference check count conformance interop moving install-check openapi-check matrix fuzz bench bench-gateway bench-backend \
 	bench-inspector \
 	bench-check soak clean
 
@@ -24,6 +25,10 @@ demo: $(VENV)/.package
 test: system page $(VENV)/.tools
 	@$(BIN)/python -m tests.node
 	$(PYTEST) $(TESTS)
+
+# Compile the tests, which several test processes would otherwise each do at the same time.
+compile-tests: $(VENV)/.tools
+	@$(BIN)/python -m pytest --collect-only --quiet $(TESTS) > $(VENV)/tests.txt
 
 # Every Python from 3.11 on that is installed, each in its own virtual environment.
 test-all:
@@ -101,9 +106,10 @@ install-check: $(VENV)/.tools
 openapi-check: $(VENV)/.tools
 	$(BIN)/python -m tests.openapi.check
 
-# The gateway between each kind of server and each kind of caller, and the page in every revision.
+# Everything that `make test` does only in some revisions, over some transports or in some tests.
 matrix: $(VENV)/.tools
-	MATRIX=all $(PYTEST) tests/gateway/test_matrix.py tests/inspector/page
+	MATRIX=all $(PYTEST) tests/behaviour tests/client/test_relay.py tests/gateway/test_matrix.py \
+		tests/inspector/page
 
 fuzz: $(VENV)/.package
 	$(BIN)/python -m tests.fuzz

@@ -8,9 +8,9 @@ import os
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from ..errors import ConfigError, DovetailError, missing_extra
+from ..errors import ConfigError, missing_extra
 from .options import integer
-from .output import bold, print_json, print_line, print_table
+from .output import AlreadyPrinted, bold, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from ..server.runnable import RunnableService
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ACTIONS = ("check",)
 
 
-class BackendNotReady(DovetailError):
+class BackendNotReady(AlreadyPrinted):
     """Some checks of a backend failed; the results of all were printed."""
 
 

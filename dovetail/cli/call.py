@@ -15,6 +15,7 @@ from .arguments import parse_arguments
 from .content import add_content_options, content_text, to_wire
 from .options import add_client_options
 from .output import print_json, print_text_or_json
+from .session import run_session
 from .suggest import unknown
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ def add_call_arguments(parser: ArgumentParser) -> None:
         help="show the call at the terminal before it is sent; you can change or refuse it",
     )
     add_content_options(parser)
+
+
+def run_call(options: Namespace) -> None:
+    run_session(call_tool, show_tool_result, options)
 
 
 async def call_tool(client: "Client", options: Namespace) -> "ToolResult":

@@ -3,9 +3,9 @@
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DovetailError
 from .options import add_client_options, parse_target
-from .output import Part, bold, dim, print_json, print_line
+from .output import AlreadyPrinted, Part, bold, dim, print_json, print_line
+from .session import run_session
 
 if TYPE_CHECKING:
     from .. import Client
@@ -17,13 +17,17 @@ FAILING = {False: ("error",), True: ("error", "warning")}
 """The levels that lead to exit status 1, by whether the check is strict."""
 
 
-class CheckFailed(DovetailError):
+class CheckFailed(AlreadyPrinted):
     """The check found problems, which were printed."""
 
 
 def add_check_arguments(parser: ArgumentParser) -> None:
     add_client_options(parser)
     parser.add_argument("--strict", action="store_true", help="exit with status 1 on warnings, too")
+
+
+def run_check(options: Namespace) -> None:
+    run_session(check, show_check, options)
 
 
 async def check(client: "Client", options: Namespace) -> dict[str, Any]:

@@ -8,10 +8,10 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError, DovetailError
+from ..errors import ConfigError
 from .backend import use_backend_options
 from .options import CONFIG_SUFFIXES, parse_target
-from .output import bold, dim, print_error, print_json, print_line, print_table
+from .output import AlreadyPrinted, bold, dim, print_error, print_json, print_line, print_table
 from .run import add_network_arguments, read_network_settings
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ COUNTED = {
 }
 
 
-class ServersFailed(DovetailError):
+class ServersFailed(AlreadyPrinted):
     """Some servers could not be started; the state of all was printed."""
 
 

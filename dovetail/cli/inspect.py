@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, DovetailError, MethodNotFound, Unauthorized
 from .options import add_client_options
-from .output import bold, dim, print_json, print_line, print_table, print_text
+from .output import AlreadyPrinted, bold, dim, print_json, print_line, print_table, print_text
 from .schema_view import SchemaField, describe_result, list_fields
 from .session import run_session
 from .web import (
@@ -38,7 +38,7 @@ HINTS = {
 """The tool annotations that are shown if they are true."""
 
 
-class ListsFailed(DovetailError):
+class ListsFailed(AlreadyPrinted):
     """Some lists could not be fetched; the others were printed."""
 
 

@@ -9,7 +9,7 @@
 A failure is reported in one line on stderr, `dovetail: error: …`. With `--json`, it is also printed
 as a document on stdout. There are two exceptions: the result of a failed tool may have several
 lines, and if the server crashed, the last lines of its stderr follow, each after a vertical bar.
-Large modules are imported only when a verb needs them.
+The module of a verb is imported when the verb is used, and large modules when it needs them.
 """
 
 import os
@@ -17,7 +17,7 @@ import re
 import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
-from functools import partial
+from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
 
 from .. import __version__
@@ -31,44 +31,33 @@ from ..errors import (
     UrlRequired,
 )
 from ..text import closest_name
-from . import (
-    backend,
-    call,
-    check,
-    completion,
-    consent,
-    dev,
-    gateway,
-    hosts,
-    init,
-    inspect,
-    install,
-    login,
-    move,
-    ping,
-    prompt,
-    read,
-    record,
-    replay,
-    run,
-    uninstall,
-    worker,
-)
 from .compat import split_program_arguments
-from .options import add_target_options
-from .output import one_line, prepare_streams, print_error, print_json
-from .session import run_session
+from .output import AlreadyPrinted, one_line, prepare_streams, print_error, print_json
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 0, 1, 2, 130, 141
 
 
 class Verb(NamedTuple):
+    """A command. Its functions are named as `module:function`, and loaded when it is used."""
+
     group: str
     usage: str
     help: str
-    add_arguments: Callable[[ArgumentParser], None]
-    execute: Callable[[Namespace], None]
+    arguments_function: str
+    execute_function: str
     examples: tuple[str, ...]
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        _load(self.arguments_function)(parser)
+
+    def execute(self, options: Namespace) -> None:
+        _load(self.execute_function)(options)
+
+
+def _load(place: str) -> Callable[..., None]:
+    module, _, name = place.partition(":")
+    function: Callable[..., None] = getattr(import_module(f".{module}", __package__), name)
+    return function
 
 
 SERVE, USE, HOSTS, LOG_IN = "serve", "use a server", "add to a host", "log in"
@@ -76,7 +65,7 @@ CONSENT, SHELL = "consent", "shell"
 VERBS: dict[str, Verb] = {
     "run": Verb(
         SERVE, "FILE[:OBJECT]", "Run the server in a Python file, or serve an HTTP API",
-        run.add_run_arguments, run.run_server,
+        "run:add_run_arguments", "run:run_server",
         (
             "dovetail run server.py",
             "dovetail run server.py --http --port 8000",
@@ -90,7 +79,7 @@ VERBS: dict[str, Verb] = {
     ),
     "gateway": Verb(
         SERVE, "FILE", "Serve all servers of an mcp.json file as one",
-        gateway.add_gateway_arguments, gateway.run_gateway,
+        "gateway:add_gateway_arguments", "gateway:run_gateway",
         (
             "dovetail gateway mcp.json --check",
             "dovetail gateway mcp.json",
@@ -99,7 +88,7 @@ VERBS: dict[str, Verb] = {
     ),
     "worker": Verb(
         SERVE, "FILE[:OBJECT]", "Run the tasks of the server in a Python file",
-        worker.add_worker_arguments, worker.run_worker,
+        "worker:add_worker_arguments", "worker:run_worker",
         (
             "dovetail worker server.py --backend redis://redis.example/0",
             "dovetail worker server.py --tasks 32 --health 8001",
@@ -107,7 +96,7 @@ VERBS: dict[str, Verb] = {
     ),
     "backend": Verb(
         SERVE, "check [URL]", "Check the Redis that the processes of a server share",
-        backend.add_backend_arguments, backend.check_backend,
+        "backend:add_backend_arguments", "backend:check_backend",
         (
             "dovetail backend check redis://localhost",
             "dovetail backend check rediss://redis.example:6379/0 --name shop",
@@ -115,7 +104,7 @@ VERBS: dict[str, Verb] = {
     ),
     "inspect": Verb(
         USE, "TARGET", "Show a server's tools, resources, prompts and skills",
-        inspect.add_inspect_arguments, inspect.inspect_server,
+        "inspect:add_inspect_arguments", "inspect:inspect_server",
         (
             "dovetail inspect server.py",
             "dovetail inspect server.py --web",
@@ -125,7 +114,7 @@ VERBS: dict[str, Verb] = {
     ),
     "dev": Verb(
         SERVE, "TARGET", "Run a server, show it on a page, and restart it when its files change",
-        dev.add_dev_arguments, dev.develop,
+        "dev:add_dev_arguments", "dev:develop",
         (
             "dovetail dev server.py",
             "dovetail dev server.py --watch prompts",
@@ -134,7 +123,7 @@ VERBS: dict[str, Verb] = {
     ),
     "check": Verb(
         USE, "TARGET", "Report problems in what a server offers",
-        check.add_check_arguments, partial(run_session, check.check, check.show_check),
+        "check:add_check_arguments", "check:run_check",
         (
             "dovetail check server.py",
             'dovetail check "uvx some-server" --strict',
@@ -143,8 +132,8 @@ VERBS: dict[str, Verb] = {
     ),
     "call": Verb(
         USE, "TARGET TOOL [key=value ...]", "Call a tool and print its result",
-        call.add_call_arguments,
-        partial(run_session, call.call_tool, call.show_tool_result),
+        "call:add_call_arguments",
+        "call:run_call",
         (
             "dovetail call server.py forecast city=Oslo days=3",
             "dovetail call server.py add note.title=Milk note.tags=food note.tags=shop",
@@ -155,24 +144,24 @@ VERBS: dict[str, Verb] = {
     ),
     "read": Verb(
         USE, "TARGET URI", "Print the contents of a resource",
-        read.add_read_arguments,
-        partial(run_session, read.read_resource, read.show_resource),
+        "read:add_read_arguments",
+        "read:run_read",
         ("dovetail read server.py config://app",),
     ),
     "prompt": Verb(
         USE, "TARGET NAME [key=value ...]", "Fill in a prompt and print its messages",
-        prompt.add_prompt_arguments,
-        partial(run_session, prompt.get_prompt, prompt.show_prompt),
+        "prompt:add_prompt_arguments",
+        "prompt:run_prompt",
         ("dovetail prompt server.py review code=@main.py language=python",),
     ),
     "ping": Verb(
         USE, "TARGET", "Check that a server responds",
-        ping.add_ping_arguments, partial(run_session, ping.ping, ping.show_ping),
+        "ping:add_ping_arguments", "ping:run_ping",
         ("dovetail ping https://example.com/mcp --count 5",),
     ),
     "record": Verb(
         USE, "TARGET [-o FILE]", "Pass on and record what a host and a server say",
-        record.add_record_arguments, record.record,
+        "record:add_record_arguments", "record:record",
         (
             "dovetail record server.py -o /tmp/night.mcplog",
             'dovetail record "uvx some-server"',
@@ -181,7 +170,7 @@ VERBS: dict[str, Verb] = {
     ),
     "replay": Verb(
         USE, "FILE TARGET", "Send a recording to a server again, and show what differs",
-        replay.add_replay_arguments, replay.run_replay,
+        "replay:add_replay_arguments", "replay:run_replay",
         (
             "dovetail replay night.mcplog server.py",
             "dovetail replay night.mcplog https://example.com/mcp --strict --json",
@@ -189,17 +178,17 @@ VERBS: dict[str, Verb] = {
     ),
     "init": Verb(
         SERVE, "NAME", "Create a project with a server, a test and a README",
-        init.add_init_arguments, init.init,
+        "init:add_init_arguments", "init:init",
         ("dovetail init weather",),
     ),
     "move": Verb(
         SERVE, "FILE ...", "Rewrite the imports of FastMCP and the official SDK to dovetail.compat",
-        move.add_move_arguments, move.move,
+        "move:add_move_arguments", "move:move",
         ("dovetail move server.py --dry-run", "dovetail move src/*.py"),
     ),
     "install": Verb(
         HOSTS, "HOST SERVER", "Add a server to a host, such as Claude Desktop or Cursor",
-        install.add_install_arguments, install.install,
+        "install:add_install_arguments", "install:install",
         (
             "dovetail install claude-desktop server.py",
             "dovetail install cursor https://example.com/mcp",
@@ -210,31 +199,31 @@ VERBS: dict[str, Verb] = {
     ),
     "uninstall": Verb(
         HOSTS, "HOST NAME", "Remove a server that `install` added",
-        uninstall.add_uninstall_arguments, uninstall.uninstall,
+        "uninstall:add_uninstall_arguments", "uninstall:uninstall",
         ("dovetail uninstall claude-desktop weather",),
     ),
     "hosts": Verb(
         HOSTS, "", "Show the hosts on this machine, their servers, and what is broken",
-        hosts.add_hosts_arguments, hosts.hosts,
+        "hosts:add_hosts_arguments", "hosts:hosts",
         ("dovetail hosts", "dovetail hosts --export mcp.json"),
     ),
     "login": Verb(
-        LOG_IN, "TARGET", "Log in to a server", login.add_login_arguments, login.log_in,
+        LOG_IN, "TARGET", "Log in to a server", "login:add_login_arguments", "login:log_in",
         ("dovetail login https://example.com/mcp --scope notes:write",),
     ),
     "logout": Verb(
         LOG_IN, "TARGET", "Log out of a server and revoke its tokens",
-        add_target_options, login.log_out,
+        "options:add_target_options", "login:log_out",
         ("dovetail logout https://example.com/mcp",),
     ),
     "whoami": Verb(
         LOG_IN, "TARGET", "Show the saved login for a server",
-        add_target_options, login.show_login,
+        "options:add_target_options", "login:show_login",
         ("dovetail whoami https://example.com/mcp",),
     ),
     "consent": Verb(
         CONSENT, "ACTION [SERVER [TOOL]]", "Show, approve or revoke what servers may do",
-        consent.add_consent_arguments, consent.manage_consent,
+        "consent:add_consent_arguments", "consent:manage_consent",
         (
             "dovetail consent list",
             "dovetail consent diff weather",
@@ -244,22 +233,10 @@ VERBS: dict[str, Verb] = {
     ),
     "completion": Verb(
         SHELL, "SHELL", "Print a script that completes commands and options in your shell",
-        completion.add_completion_arguments, completion.print_completion,
+        "completion:add_completion_arguments", "completion:print_completion",
         ('eval "$(dovetail completion bash)"', "dovetail completion fish | source"),
     ),
 }  # fmt: skip
-
-
-PRINTED = (
-    ToolError,
-    inspect.ListsFailed,
-    gateway.ServersFailed,
-    backend.BackendNotReady,
-    check.CheckFailed,
-    move.MoveIncomplete,
-    replay.ReplayDiffers,
-)
-"""The errors of commands that have printed their result."""
 
 
 _PASSWORD = re.compile(r"(://[^\s:@/]*:)[^\s]*@")
@@ -301,7 +278,7 @@ def _main(arguments: Sequence[str]) -> int:
             import traceback
 
             print_error(traceback.format_exc().rstrip(), lines=True)
-        if options.json and not isinstance(error, PRINTED):
+        if options.json and not isinstance(error, ToolError | AlreadyPrinted):
             print_json({"error": _to_document(error)})
         _print_failure(error)
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
@@ -325,7 +302,7 @@ def _parse(arguments: Sequence[str]) -> Namespace:
     verbs = parser.add_subparsers(
         prog="dovetail", dest="verb", metavar="COMMAND", required=True, help=SUPPRESS
     )
-    for name, verb in VERBS.items():
+    for name, verb in _needed_verbs(arguments).items():
         subparser = verbs.add_parser(
             name,
             usage=" ".join(filter(None, ("dovetail", name, verb.usage, "[OPTIONS]"))),
@@ -349,6 +326,16 @@ def _parse(arguments: Sequence[str]) -> Namespace:
         for name, verb in verbs.choices.items()
     }
     return options
+
+
+def _needed_verbs(arguments: Sequence[str]) -> dict[str, Verb]:
+    """Return the verbs whose options matter, because the others would only take time."""
+    name = next((word for word in arguments if not word.startswith("-")), None)
+    if name is None:
+        return {}
+    if name == "completion" or name not in VERBS:  # a script or an error that lists them all
+        return VERBS
+    return {name: VERBS[name]}
 
 
 def _use_late_arguments(options: Namespace, rest: list[str], verb: ArgumentParser) -> None:

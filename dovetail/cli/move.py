@@ -11,14 +11,14 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import ConfigError, DovetailError
-from .output import bold, print_json, print_line, print_text
+from ..errors import ConfigError
+from .output import AlreadyPrinted, bold, print_json, print_line, print_text
 
 if TYPE_CHECKING:
     from .import_rewriter import Place
 
 
-class MoveIncomplete(DovetailError):
+class MoveIncomplete(AlreadyPrinted):
     """Some places have to be changed by hand; they were printed."""
 
 

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
+from ..errors import DovetailError
 from ..text import escape_json, escape_unsafe
 
 if TYPE_CHECKING:
@@ -40,6 +41,10 @@ _MAX_ERROR_CHARS = 600
 _MAX_JSON_LINE = 88
 """The maximum length of JSON printed on one line."""
 _MAX_BAR_COLUMNS = 24
+
+
+class AlreadyPrinted(DovetailError):
+    """A command failed after it had printed its result."""
 
 
 def one_line(text: str) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .options import add_client_options, integer
 from .output import bold, print_json, print_line
+from .session import run_session
 
 if TYPE_CHECKING:
     from .. import Client
@@ -16,6 +17,10 @@ def add_ping_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--count", metavar="N", type=integer(1), default=1, help="number of pings (default: 1)"
     )
+
+
+def run_ping(options: Namespace) -> None:
+    run_session(ping, show_ping, options)
 
 
 async def ping(client: "Client", options: Namespace) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from .arguments import parse_arguments
 from .content import add_content_options, content_text, to_wire
 from .options import add_client_options
 from .output import bold, dim, print_json, print_line, print_text
+from .session import run_session
 from .suggest import list_if_possible, unknown
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ def add_prompt_arguments(parser: ArgumentParser) -> None:
         help="an argument; write key=@FILE to read a file",
     )
     add_content_options(parser)
+
+
+def run_prompt(options: Namespace) -> None:
+    run_session(get_prompt, show_prompt, options)
 
 
 async def get_prompt(client: "Client", options: Namespace) -> "GetPromptResult":

@@ -8,6 +8,7 @@ from ..text import closest_name
 from .content import add_content_options, resource_text
 from .options import add_client_options
 from .output import dim, print_json, print_line, print_text_or_json
+from .session import run_session
 from .suggest import list_if_possible
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ def add_read_arguments(parser: ArgumentParser) -> None:
     add_client_options(parser)
     parser.add_argument("uri", metavar="URI", help="the URI of the resource")
     add_content_options(parser)
+
+
+def run_read(options: Namespace) -> None:
+    run_session(read_resource, show_resource, options)
 
 
 async def read_resource(client: "Client", options: Namespace) -> "list[ResourceContents]":

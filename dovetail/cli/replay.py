@@ -3,9 +3,8 @@
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DovetailError
 from .options import add_connect_options, add_timeout_option, parse_target
-from .output import StatusLine, bold, print_error, print_json, print_line
+from .output import AlreadyPrinted, StatusLine, bold, print_error, print_json, print_line
 from .session import connect_options, explained_refusals
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ MAX_VALUE_CHARS = 300
 """How much of a value is shown. `--json` shows all of it."""
 
 
-class ReplayDiffers(DovetailError):
+class ReplayDiffers(AlreadyPrinted):
     """The server behaves differently, or the replay ended early; the differences were printed."""
 
 

@@ -23,14 +23,14 @@ from dovetail.limits import Limits
 from dovetail.testing import Bare, Tape, Taped, bare, pair
 from dovetail.transports import memory
 from dovetail.transports.process import spawn
-from tests.behaviour import everything, extended
+from tests.behaviour import conftest as behaviour, everything, extended
 from tests.behaviour.conftest import REVISIONS, Talk
 from tests.behaviour.extended import ID, LATE
 from tests.behaviour.web import on_a_port
 from tests.spec import check_tape
 
 KINDS = ["memory", "stdio", "http", "websocket"]
-MATRIX = [(transport, revision) for transport in KINDS for revision in REVISIONS]
+MATRIX = [pair for pair in behaviour.MATRIX if pair[0] in KINDS]
 DECLARE = REVISIONS[2:]
 """The revisions that can carry a declaration."""
 

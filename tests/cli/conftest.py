@@ -1,6 +1,7 @@
 """The command as a user has it: a process of its own, against servers that are small scripts.
 
-`dovetail("call", path, "add", "a=1")` runs it and gives exit code, stdout and stderr.
+`dovetail("call", path, "add", "a=1")` runs it and gives exit code, stdout and stderr. To save time,
+the process is forked from one that has loaded the command (`tests/forked.py`).
 `server(source)` writes a script with a Server in it. `scripted({method: answer})` writes one that
 answers with whatever it is told, however hostile: it is made of bare JSON, so nothing of ours
 smooths what it says.
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from dovetail.host_configs.hosts import HostApp, Machine
+from tests import forked
 
 ROOT = Path(__file__).parents[2]
 WEATHER = str(ROOT / "examples" / "weather.py")
@@ -70,6 +72,11 @@ class Done(NamedTuple):
 
 def command(*words: str) -> list[str]:
     """The command line; a server that it starts finds the package where we do."""
+    return [sys.executable, "-m", "dovetail", *arguments(*words)]
+
+
+def arguments(*words: str) -> list[str]:
+    """What follows the name of the command."""
     alone = (
         "run",
         "gateway",
@@ -90,7 +97,7 @@ def command(*words: str) -> list[str]:
         if words and words[0] not in alone and not words[0].startswith("-")
         else []
     )
-    return [sys.executable, "-m", "dovetail", *words, *found]
+    return [*words, *found]
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -101,14 +108,37 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def dovetail(*words: str, cwd: Path | None = None, stdin: str = "", **variables: str) -> Done:
+    return run_to_end(arguments(*words), environment(**variables), cwd=cwd, stdin=stdin)
+
+
+def run_to_end(
+    words: list[str],
+    variables: dict[str, str],
+    *,
+    cwd: Path | None = None,
+    stdin: str = "",
+    prepare: str = "",
+) -> Done:
+    """Run the command with exactly these words and variables.
+
+    Args:
+        words: what follows `dovetail` on the command line.
+        variables: the environment.
+        cwd: where it runs.
+        stdin: what it reads from stdin.
+        prepare: Python code to execute before.
+    """
+    options: dict[str, Any] = {"cwd": cwd, "env": variables, "timeout": SECONDS}
+    if forked.IS_POSSIBLE:
+        code, out, err = forked.run_forked(words, prepare=prepare, input=stdin.encode(), **options)
+        return Done(code, out.decode(), err.decode())
+    program = f"{prepare}\nimport sys\nfrom dovetail.cli.main import main\nsys.exit(main())"
+    start = ["-c", program] if prepare else ["-m", "dovetail"]
     done = subprocess.run(
-        command(*words),
+        [sys.executable, *start, *words],
         input=stdin.encode(),
         capture_output=True,
-        cwd=cwd,
-        env=environment(**variables),
-        timeout=SECONDS,
-        check=False,
+        **options,
     )
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
@@ -172,11 +202,9 @@ def server(tmp_path: Path) -> Callable[..., str]:
 
 Run = Callable[..., Done]
 WITH_PROCESSES = """
-import os, sys
-from dovetail.cli.main import main
+import os
 from dovetail.host_configs import running
 running.list_processes = lambda: set(os.environ["PROCESSES"].split(","))
-sys.exit(main())
 """
 """The command on a machine on which only certain programs run."""
 
@@ -204,16 +232,9 @@ def run(home: Path, programs: Path) -> Run:
     def run_command(*words: str, running: str = "", **variables: str) -> Done:
         clean = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "CODEX_HOME", "APPDATA", "LOCALAPPDATA")
         own = {"HOME": str(home), "PATH": str(programs), "PROCESSES": running}
-        done = subprocess.run(
-            [sys.executable, "-c", WITH_PROCESSES, *words],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            cwd=home / "my project",
-            env=environment(**dict.fromkeys(clean, ""), **own | variables),
-            timeout=SECONDS,
-            check=False,
-        )
-        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+        variables = environment(**dict.fromkeys(clean, ""), **own | variables)
+        cwd = home / "my project"
+        return run_to_end([*words], variables, cwd=cwd, prepare=WITH_PROCESSES)
 
     return run_command
 

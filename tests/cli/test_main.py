@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,7 @@ def test_help_loads_nothing_heavy() -> None:
         == set()
     )
     assert "dovetail.cli.call" in loaded
+    assert "dovetail.cli.ping" not in loaded
 
 
 @pytest.mark.parametrize("verb", [*VERBS])
@@ -46,6 +49,13 @@ def test_every_verb_has_help_and_takes_json(verb: str) -> None:
     assert VERBS[verb].help in done.out
     examples = done.out.partition("\nexamples:\n")[2]
     assert f"dovetail {verb} " in examples
+
+
+def test_every_verb_names_a_function_that_executes_it() -> None:
+    for verb in VERBS.values():
+        module, _, name = verb.execute_function.partition(":")
+        function = getattr(import_module(f"dovetail.cli.{module}"), name)
+        assert [*signature(function).parameters] == ["options"], verb.execute_function
 
 
 def test_the_verbs_are_listed_and_the_version_told() -> None:

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from dovetail.limits import Limits
 from dovetail.revisions import ALL, OFFICIAL
 from tests.architecture.test_imports import MAY_IMPORT
 from tests.docs.pages import PAGES, ROOT, Page
-from tests.docs.type_checks import check_with_mypy, check_with_pyright
 
 DOCS = ROOT / "docs"
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -45,68 +43,6 @@ def test_what_a_page_shows_runs(
     for name in set(sys.modules) - before:
         if str(getattr(sys.modules[name], "__file__", "")).startswith(f"{tmp_path}/{name}"):
             del sys.modules[name]
-
-
-@pytest.mark.parametrize("checker", [check_with_mypy, check_with_pyright])
-def test_what_the_pages_show_passes_the_type_checkers(
-    checker: Callable[[list[Path], Path], dict[str, list[str]]], tmp_path: Path
-) -> None:
-    # All pages in one run, since a checker takes long to start. The pages with errors show that
-    # they are found and where.
-    broken, next_page = tmp_path / "broken.md", tmp_path / "next.md"
-    broken.write_text(BROKEN_PAGE, encoding="utf-8")
-    next_page.write_text(NEXT_PAGE, encoding="utf-8")
-    folder = tmp_path / "modules"
-    folder.mkdir()
-    found = checker([*PAGES, broken, next_page], folder)
-    assert {error.split(":")[1] for error in found.pop("broken.md")} == {"6", "11", "19"}
-    assert {error.split(":")[1] for error in found.pop("next.md")} == {"4", "10"}
-    errors = [error for _, errors in sorted(found.items()) for error in errors]
-    assert not errors, "\n".join(errors)
-
-
-BROKEN_PAGE = """\
-```python title="server.py"
-from dovetail import Server
-
-server = Server("broken")
-
-server.tool(7)
-```
-
-```python title="server.py +"
-def greet() -> str:
-    return 7
-```
-
-```python
-from server import server
-from dovetail import Client
-
-async with Client(server) as client:
-    client.nonsense
-    await client.list_tools()
-```
-
-<!-- fragment: it cannot stand alone -->
-```python
-server.run(nonsense)
-```
-"""
-
-NEXT_PAGE = """\
-<!-- continues: broken.md -->
-```python title="server.py +"
-def count() -> int:
-    return greet()
-```
-
-```python
-from server import count, server
-
-server.tool(count())
-```
-"""
 
 
 @each_page

@@ -1,14 +1,10 @@
-"""What holds for every example: its types, its imports, its row in the table."""
+"""What holds for every example: its imports, its row in the table. Its types: tests/typing."""
 
 import ast
-import json
 import re
-import shutil
 from pathlib import Path
 
 import pytest
-
-from tests.typing.checkers import run_mypy, run_pyright
 
 from .conftest import EXAMPLES, ROOT
 
@@ -20,34 +16,6 @@ GUIDES = "".join(
 each_file = pytest.mark.parametrize(
     "path", FILES, ids=lambda path: path.relative_to(EXAMPLES).as_posix()
 )
-
-
-@pytest.fixture
-def copies(tmp_path: Path) -> list[Path]:
-    """All examples in one folder, where those that import each other find each other."""
-    return [
-        Path(shutil.copy(path, tmp_path / "_".join(path.relative_to(EXAMPLES).parts)))
-        for path in FILES
-    ]
-
-
-def test_mypy_accepts_the_examples_strictly(copies: list[Path]) -> None:
-    cache = f"--cache-dir={ROOT / '.mypy_cache' / 'examples'}"
-    found = run_mypy(copies, cache, "--disable-error-code=import-untyped", path=copies[0].parent)
-    assert not found, "\n".join(map(str, found))
-
-
-def test_pyright_accepts_the_examples_strictly(copies: list[Path]) -> None:
-    settings = {
-        "typeCheckingMode": "strict",
-        "reportMissingTypeStubs": False,
-        "reportDeprecated": False,  # wants a generator for `@contextmanager`, as for the pages
-        "extraPaths": [str(ROOT)],
-    }
-    folder = copies[0].parent
-    (folder / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
-    found = run_pyright("--project", folder)
-    assert not found, "\n".join(map(str, found))
 
 
 @each_file

@@ -261,5 +261,12 @@ def test_a_wrong_command_line_is_reported_before_anything_is_served(tmp_path: Pa
 def test_without_the_extra_one_line_names_it(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['uvicorn'] = None\n")
     path = os.pathsep.join((str(tmp_path), environment()["PYTHONPATH"]))
-    done = dovetail("inspect", WEATHER, "--web", "--no-open", PYTHONPATH=path)
-    assert done.code == 2 and "dovetail-mcp[http]" in done.failure
+    done = subprocess.run(
+        command("inspect", WEATHER, "--web", "--no-open"),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=environment(PYTHONPATH=path),
+        timeout=SECONDS,
+    )
+    assert done.returncode == 2 and "dovetail-mcp[http]" in done.stderr

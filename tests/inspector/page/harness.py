@@ -6,7 +6,9 @@
 
 When the block ends, the page must be clean: nothing in the console, nothing blocked by its Content
 Security Policy, no request to another host, and no problem that axe finds in either colour scheme.
-A test that provokes a message of the console empties the list: `page.console.clear()`.
+The tests of a file look at one part of the page, so axe checks it once in each file and process;
+`make matrix` checks it in every test. A test that provokes a message of the console empties the
+list: `page.console.clear()`.
 """
 
 import asyncio
@@ -142,7 +144,7 @@ async def assert_clean(page: Page, url: str) -> None:
     await keep_pictures(
         page, os.environ.get("PYTEST_CURRENT_TEST", "").split("::")[-1][:80].replace("/", "-")
     )
-    problems = await page.axe()
+    problems = await page.axe() if _is_axe_due() else []
     ours = {urlsplit(url).netloc, *await page.says(FRAME_ORIGINS)}
     foreign = [one for one in await page.requests() if not _is_ours(one, ours)]
     found = {
@@ -152,6 +154,16 @@ async def assert_clean(page: Page, url: str) -> None:
         "axe": problems,
     }
     assert not any(found.values()), found
+
+
+_files_with_axe: set[str] = set()
+
+
+def _is_axe_due() -> bool:
+    file = os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[0]
+    is_first = file not in _files_with_axe
+    _files_with_axe.add(file)
+    return is_first or "MATRIX" in os.environ
 
 
 def _is_ours(requested: str, ours: set[str]) -> bool:
