@@ -493,6 +493,12 @@ def test_json_with_parameters_is_json(value: str) -> None:
     passed(content_type=value)
 
 
+def test_a_refused_preflight_of_a_page_on_this_machine_names_the_setting_that_allows_it() -> None:
+    outcome = judged("OPTIONS", origin="http://localhost:5173")
+    refused(outcome, 405, InvalidRequest, "preflight", "origins=['http://localhost:5173']")
+    refused(judged("OPTIONS"), 405, InvalidRequest, "'OPTIONS' is not supported")
+
+
 @pytest.mark.parametrize(
     "value", [None, "", "application/jsonp", "application/x-www-form-urlencoded", "text/json", ";"]
 )

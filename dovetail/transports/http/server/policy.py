@@ -353,6 +353,12 @@ def _check_repeated_headers(policy: Policy, head: RequestHead) -> str | None:
 def _check_method(policy: Policy, head: RequestHead) -> str | None:
     if head.method in policy.methods:
         return None
+    origin = head.headers.get(names.ORIGIN)
+    if head.method == "OPTIONS" and origin is not None:
+        return (
+            "This server does not allow web pages to call it, so it answers no preflight requests. "
+            f"To allow this page, configure the server with origins=[{quote(origin)}]."
+        )
     return (
         f"{quote(head.method)} is not supported by this endpoint. Use {', '.join(policy.methods)}."
     )
