@@ -395,15 +395,21 @@ class Unauthorized(DovetailError):
         message: Why, and what to do.
         curable: Whether a login may help.
         scopes: The scopes that are missing, if that is the reason.
+        key_header: The header for an API key, if the server requires one.
     """
 
     fault = LOCAL
 
     def __init__(
-        self, message: str = "", *, curable: bool = False, scopes: Iterable[str] = ()
+        self,
+        message: str = "",
+        *,
+        curable: bool = False,
+        scopes: Iterable[str] = (),
+        key_header: str = "",
     ) -> None:
         super().__init__(message)
-        self.curable, self.scopes = curable, tuple(scopes)
+        self.curable, self.scopes, self.key_header = curable, tuple(scopes), key_header
 
 
 class ConnectFailed(DovetailError):

@@ -260,7 +260,12 @@ def make_oauth(
 
 
 def _explain_refusal(options: Namespace, refusal: Unauthorized) -> Unauthorized:
-    """If logging in can fix an error, add the command to run. Return other errors unchanged."""
+    """Add the option or the command that can fix an error. Return other errors unchanged."""
+    if refusal.key_header:
+        return Unauthorized(
+            f"{options.target} requires an API key, not a login. "
+            f"Pass --header {shlex.quote(refusal.key_header + ': …')}"
+        )
     if not refusal.curable:
         return refusal
     scopes = refusal.scopes[:MAX_SCOPES]

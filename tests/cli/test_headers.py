@@ -58,3 +58,23 @@ def test_headers_go_with_an_mcp_json(tmp_path: Path) -> None:
     done = dovetail("ping", str(path), "--header", "A: b")
     assert done.code == 1  # nobody listens there; the header was taken
     assert "127.0.0.1:1" in done.failure
+
+
+def test_a_server_that_requires_an_api_key_is_explained_with_the_option_to_pass() -> None:
+    class Locked(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'ApiKey header="X-Api-Key"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Locked) as listener:
+        threading.Thread(target=listener.serve_forever, args=(0.01,)).start()
+        url = f"http://127.0.0.1:{listener.server_port}/mcp"
+        done = dovetail("ping", url)
+        listener.shutdown()
+    expected = f"{url} requires an API key, not a login. Pass --header 'X-Api-Key: …'"
+    assert (done.code, done.failure) == (1, expected)

@@ -173,9 +173,11 @@ class BoundCredentials:
                 f"issued{required.reason}"
             )
         if required.api_key:
+            header = one_line(required.api_key, 60)
             raise Unauthorized(
                 f"{self._options.url} requires an API key, not a login. Pass "
-                f"headers={{{one_line(required.api_key, 60)!r}: …}}"
+                f"headers={{{header!r}: …}}",
+                key_header=header,
             )
         if not self._fresh and await self._run_to_end(self._replace_refused(required)):
             return True

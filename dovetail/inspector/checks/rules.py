@@ -80,7 +80,7 @@ _ROWS: Final = (
     ),
     CheckRule(
         "argument-no-description", "info", "Arguments without a description",
-        "A model has to guess what to pass from the name alone.",
+        "A model, or the user of a prompt, has to guess what to pass from the name alone.",
         "Describe each argument: its meaning, its unit, an example.",
     ),
     CheckRule(
