@@ -223,12 +223,14 @@ def parse_csp(csp: Any) -> Csp:
 # the server's side
 
 
-def apps_extension(tool_lookup: MetaLookup, app_lookup: MetaLookup) -> Extension:
-    """Return the extension for a server that has apps."""
+def apps_extension(
+    tool_lookup: MetaLookup, app_lookup: MetaLookup, *, hides: bool = True
+) -> Extension:
+    """Return the extension for a server that has apps. It `hides` them from other clients."""
 
     async def list_tools(call: Call, next: CallHandler) -> Any:
         result = await next(call)
-        if not shows_apps(call.caller.capabilities):
+        if hides and not shows_apps(call.caller.capabilities):
             result.tools = [
                 _without_view(tool) for tool in result.tools if not is_app_only(tool.meta)
             ]
@@ -236,7 +238,7 @@ def apps_extension(tool_lookup: MetaLookup, app_lookup: MetaLookup) -> Extension
 
     async def list_resources(call: Call, next: CallHandler) -> Any:
         result = await next(call)
-        if not shows_apps(call.caller.capabilities):
+        if hides and not shows_apps(call.caller.capabilities):
             result.resources = [
                 resource for resource in result.resources if not resource.uri.startswith(SCHEME)
             ]
@@ -244,7 +246,7 @@ def apps_extension(tool_lookup: MetaLookup, app_lookup: MetaLookup) -> Extension
 
     async def call_tool(call: Call, next: CallHandler) -> Any:
         meta = tool_lookup(call.params.name)
-        if is_app_only(meta) and not shows_apps(call.caller.capabilities):
+        if hides and is_app_only(meta) and not shows_apps(call.caller.capabilities):
             raise InvalidParams(f"Unknown tool: {call.params.name}", parameter="name")
         result = await next(call)
         return _with_text(result) if get_ui(meta) else result
