@@ -58,9 +58,7 @@ LAZY = {
     "stdio_server",
     "middleware": "CallNext DetailedTimingMiddleware ErrorHandlingMiddleware LoggingMiddleware "
     "Middleware MiddlewareContext StructuredLoggingMiddleware TimingMiddleware",
-    "providers": "LocalProvider",
-    "tasks": "Progress TaskConfig TasksExtension",
-    "transforms": "PromptsAsTools ResourcesAsTools",
+    "providers": "LocalProvider PromptsAsTools ResourcesAsTools",
 }
 """The names that are loaded on first use, by module."""
 create_proxy = FastMCP.as_proxy

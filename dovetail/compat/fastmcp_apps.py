@@ -7,7 +7,6 @@ apps see all tools and documents, too.
 import re
 from functools import partial
 from hashlib import sha256
-from importlib import import_module
 from importlib.util import find_spec
 from inspect import unwrap
 from typing import Any, get_args
@@ -28,8 +27,8 @@ class AppConfig(dict[str, Any]):
     """The settings of an app, with keys that are spelled as in the protocol."""
 
     def __init__(self, **options: Any) -> None:
-        given = {key: value for key, value in options.items() if value is not None}
-        super().__init__({_to_camel(key): value for key, value in given.items()})
+        given = options.items()
+        super().__init__({_to_camel(key): value for key, value in given if value is not None})
 
 
 ResourceCSP = ResourcePermissions = AppConfig
@@ -82,10 +81,8 @@ def _add_document(server: Any, tool: str, meta: Any, settings: Any) -> str:
         own, csp = get_renderer_csp(), settings.get("csp") or {}
         domains = {key: [*own.get(key, ()), *csp.get(_to_camel(key), ())] for key in fields}
         about: Any = {"name": f"Prefab Renderer ({tool})", "description": f"The views of {tool}"}
-        permissions = [*(settings.get("permissions") or ())]
-        server.add_app(
-            uri, lambda: get_renderer_html(), permissions=permissions, **domains, **about
-        )
+        about["permissions"] = [*(settings.get("permissions") or ())]
+        server.add_app(uri, lambda: get_renderer_html(), **domains, **about)
     return uri
 
 
@@ -124,8 +121,3 @@ class FastMCPApp(LocalProvider):
     def _decorate_app(self, function_or_name: Any, app: AppConfig, options: Any) -> Any:
         own = {"app": app, "meta": {"fastmcp": {"app": self.name}}}
         return self._decorate("tool", function_or_name, **own, **options)
-
-    def run(self, *args: Any, **options: Any) -> None:
-        """Run a server that has only this app."""
-        server = import_module("dovetail.compat").FastMCP(self.name, providers=[self])
-        server.run(*args, **options)

@@ -15,7 +15,7 @@ from typing import Any
 from .instead import ELSEWHERE
 from .server import SETTINGS
 
-VERSIONS = {"mcp": "2.3.0", "mcp_types": "2.3.0", "fastmcp": "4.1.2", "fastmcp_tasks": "4.1.2"}
+VERSIONS = {"mcp": "2.3.0", "mcp_types": "2.3.0", "fastmcp": "4.1.2"}
 """The libraries, and the versions to report if they are not installed."""
 MODULES = frozenset(
     """app apps auth auth0 auth_context aws azure base bearer bearer_auth clerk client completions
@@ -26,7 +26,7 @@ MODULES = frozenset(
     messages metadata_utils methods middleware models oauth_proxy oci oidc_proxy progress prompt
     prompts propelauth provider providers rate_limiting request_state resolve resource
     resource_manager resources roots routes sampling scalekit server session settings
-    shared sse stdio streamable_http streamable_http_manager subscriptions supabase tasks
+    shared sse stdio streamable_http streamable_http_manager subscriptions supabase
     template templates timing tool tool_manager tools transforms transport_security transports
     types utilities version websocket workos""".split()  # noqa: SIM905
 )

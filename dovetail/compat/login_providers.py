@@ -24,22 +24,22 @@ REMOTE = {
 USED = """authkit_domain realm_url environment_url resource_id client_id resource_name
     resource_documentation scopes_supported""".split()  # noqa: SIM905
 """The options that are in the URLs, describe the server, or have no effect in FastMCP either."""
+REFUSAL = (
+    "works only over stdio, where there are no logins. Over HTTP, use auth=Provider(upstream=…) to "
+    f"log users in with this service, or RemoteAuthProvider if it issues signed tokens: {GUIDE}"
+)
 
 
 class LoginProvider(TokenVerifier):
     """Takes the place of a class that logs users in. No token is valid."""
 
     def __init__(self, *args: Any, base_url: Any = None, **options: Any) -> None:
-        super().__init__(base_url, None)
+        super().__init__(base_url)
 
     @property
     def refusal(self) -> str:
-        """Why a server with this provider cannot be served over HTTP."""
-        return (
-            f"{type(self).__name__} works only over stdio, where there are no logins. Over HTTP, "
-            "use auth=Provider(upstream=…) to log users in with this service, or "
-            f"RemoteAuthProvider if it issues signed tokens itself: {GUIDE}"
-        )
+        """Why a server with this provider is not served over HTTP."""
+        return f"{type(self).__name__} {REFUSAL}"
 
     async def verify_token(self, token: str) -> None:
         """Return None."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial, partialmethod
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
 
 from msgspec.structs import replace
 
@@ -55,8 +55,8 @@ SERVER_OPTIONS = frozenset(Server.__init__.__kwdefaults__ or ()) - {"auth", "mid
 """The options of `Server`, which are also accepted."""
 
 
-class CompatOptions(ResourceOptions, total=False):
-    """The options of `FastMCP.resource` and `FastMCP.prompt`."""
+class FastMCPOptions(TypedDict, total=False):
+    """The options that all components of FastMCP have."""
 
     tags: Iterable[str] | None
     enabled: bool
@@ -65,18 +65,17 @@ class CompatOptions(ResourceOptions, total=False):
     version: str | int | None
 
 
-class CompatToolOptions(CommonToolOptions, total=False):
+class CompatOptions(ResourceOptions, FastMCPOptions, total=False):
+    """The options of `FastMCP.resource` and `FastMCP.prompt`."""
+
+
+class CompatToolOptions(CommonToolOptions, FastMCPOptions, total=False):
     """The options of `FastMCP.tool`."""
 
     structured_output: bool | None
-    task: bool | Literal["optional", "required"] | None
+    task: Any
     run_in_thread: bool
     exclude_args: Sequence[str] | None
-    tags: Iterable[str] | None
-    enabled: bool
-    auth: Any
-    app: Any
-    version: str | int | None
 
 
 class HintingMeta(type):
@@ -107,7 +106,7 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
 
     context_type = CompatContext
     default_name = "FastMCP"
-    _hides_apps, _prefixes_in_path = False, True
+    _strict_apps, _prefixes_in_path = False, True
     session_manager = SimpleNamespace(run=nullcontext)
     """An object whose `run()` does nothing, because the first request starts everything."""
     _base_url: Any = None
@@ -320,9 +319,8 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             own["meta"] = {**meta, "ui": to_settings(app)}
         if own.pop("enabled", True) is False:
             self.disable(names={owner}, components={kind})
-        if "task" in own:
-            mode = getattr(own["task"], "mode", own["task"])
-            own["task"] = {True: "optional", False: None, "forbidden": None}.get(mode, mode)
+        if own.get("task") in (True, False):
+            own["task"] = "optional" if own["task"] else None
         if (auth := own.pop("auth", None)) is not None:
             from .auth import scopes_of
 

@@ -72,9 +72,9 @@ class Handlers(RunnableService):
     context_type: type[Context] = Context
     """The class of the context that functions receive."""
     _registry_type: type[Registry[Any]] = Registry
-    _hides_apps = True
+    _strict_apps = True
     """Whether clients that do not show apps see neither apps nor the tools that are only for them,
-    and an app must be registered before its tools."""
+    an app must be registered before its tools, and its tools always return text."""
     _prefixes_in_path = False
     """Whether what is mounted is called `prefix_name` and `scheme://prefix/path`, as in FastMCP."""
 

@@ -779,7 +779,7 @@ class Server(Handlers):
         from ..extensions.apps.settings import apps_extension, get_view_uri
 
         if (
-            self._hides_apps
+            self._strict_apps
             and tool is not None
             and (uri := get_view_uri(tool)) is not None
             and self._find(uri) is None
@@ -793,7 +793,7 @@ class Server(Handlers):
                     apps_extension(
                         lambda name: _meta_of(self._tools.get(name)),
                         lambda uri: _meta_of(self._find(uri)),
-                        hides=self._hides_apps,
+                        strict=self._strict_apps,
                     )
                 )
                 self._offers_apps = True

@@ -82,8 +82,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "testing": VALUES | {"server", "client", "transports", "connection", "serve", "auth", "mcplog"},
     "mcplog": {"ports", "__init__"},
-    "compat": LOW
-    | {"ports", "revisions", "schema", "server", "client", "transports", "auth", "connection"},
+    "compat": LOW | {"ports", "revisions", "schema", "server", "client", "transports", "auth"},
     "inspector": VALUES
     | {
         "__init__",

@@ -46,6 +46,15 @@ def test_such_a_server_does_not_start() -> None:
         make_server(compat.GitHubProvider(**OPTIONS)).run(transport="http")
 
 
+def test_a_class_of_your_own_is_refused_too() -> None:
+    class Own(compat.OAuthProvider):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            """Does not call that of the base class."""
+
+    with pytest.raises(ConfigError, match="Own works only over stdio"):
+        make_server(Own()).http_app()
+
+
 async def test_no_request_is_admitted_even_if_such_a_server_is_served() -> None:
     server = make_server(compat.GitHubProvider(**OPTIONS))
     server._refusal = ""
