@@ -130,7 +130,7 @@ class FilteredRegistry(Registry[Any]):
         """Return whether a caller with these rules sees a component."""
         return True
 
-    @property  # type: ignore[override]
+    @property
     def snapshot(self) -> Snapshot[Any]:
         """The components that the current caller sees."""
         rules, whole = self.find_rules(), self._whole
