@@ -33,8 +33,7 @@ REFUSAL = (
 class LoginProvider(TokenVerifier):
     """Takes the place of a class that logs users in. No token is valid."""
 
-    def __init__(self, *args: Any, base_url: Any = None, **options: Any) -> None:
-        super().__init__(base_url)
+    def __init__(self, *args: Any, **options: Any) -> None: ...
 
     @property
     def refusal(self) -> str:
@@ -63,9 +62,6 @@ def make_remote(name: str, /, **options: Any) -> RemoteAuthProvider:
     return RemoteAuthProvider(verifier, own["issuer"][-1:], base_url, resource)
 
 
-globals().update(
-    {
-        name: partial(make_remote, name) if name in REMOTE else type(name, (LoginProvider,), {})
-        for name in LAZY["login_providers"].split()
-    }
-)
+for _name in LAZY["login_providers"].split():
+    _remote: Any = partial(make_remote, _name) if _name in REMOTE else None
+    globals()[_name] = _remote or type(_name, (LoginProvider,), {})

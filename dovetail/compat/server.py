@@ -21,7 +21,7 @@ from ..server.server import Completable, Server
 from ..server.tools import RegisteredTool, content_block, make_any_result, make_error_result
 from .components import unpack
 from .context import CompatContext
-from .instead import INSTEAD, PROVIDERS, missing_attribute, refuse_options
+from .instead import INSTEAD, missing_attribute, refuse_options
 from .listing import Listing
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         if isinstance(provider, Server):
             self.mount(provider, namespace)
         elif not hasattr(provider, "provide"):
-            raise ConfigError(f"A {type(provider).__name__} is not supported; {PROVIDERS}")
+            raise ConfigError(f"A {type(provider).__name__} is not supported; use add_tool(), …")
         elif namespace:
             self.mount(type(self)(namespace, providers=[provider]), namespace)
         else:
