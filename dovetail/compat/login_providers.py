@@ -1,9 +1,6 @@
-"""The classes with which FastMCP uses an authorization server.
-
-Those in `REMOTE` issue signed tokens, which Dovetail checks. All others log users in, which they do
-not do here: a server with one of them runs over stdio, which has no authentication, and refuses to
-be served over HTTP.
-"""
+"""The classes with which FastMCP uses an authorization server. Those in `REMOTE` issue signed
+tokens, which Dovetail checks. All others log users in, which they do not do here: a server with one
+of them runs over stdio, which has no authentication, and refuses to be served over HTTP."""
 
 from functools import partial
 from typing import Any

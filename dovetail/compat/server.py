@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial, partialmethod
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
 from msgspec.structs import replace
 
@@ -55,8 +55,8 @@ SERVER_OPTIONS = frozenset(Server.__init__.__kwdefaults__ or ()) - {"auth", "mid
 """The options of `Server`, which are also accepted."""
 
 
-class FastMCPOptions(TypedDict, total=False):
-    """The options that all components of FastMCP have."""
+class CompatOptions(ResourceOptions, total=False):
+    """The options of `FastMCP.resource` and `FastMCP.prompt`."""
 
     tags: Iterable[str] | None
     enabled: bool
@@ -65,17 +65,18 @@ class FastMCPOptions(TypedDict, total=False):
     version: str | int | None
 
 
-class CompatOptions(ResourceOptions, FastMCPOptions, total=False):
-    """The options of `FastMCP.resource` and `FastMCP.prompt`."""
-
-
-class CompatToolOptions(CommonToolOptions, FastMCPOptions, total=False):
+class CompatToolOptions(CommonToolOptions, total=False):
     """The options of `FastMCP.tool`."""
 
     structured_output: bool | None
-    task: Any
+    task: bool | Literal["optional", "required"] | None
     run_in_thread: bool
     exclude_args: Sequence[str] | None
+    tags: Iterable[str] | None
+    enabled: bool
+    auth: Any
+    app: Any
+    version: str | int | None
 
 
 class HintingMeta(type):
