@@ -13,11 +13,11 @@ from ..errors import CannotAsk, ConfigError, NotFound
 from ..ports import Call, Caller, Network, PendingAdmission
 from ..protocol.methods import METHODS, Method
 from ..protocol.tools import ToolResult
-from ..server.registry import Registry, require_scopes
+from ..server.registry import FilteredRegistry, require_scopes
 from ..server.server import Server
 from ..server.tools import decode_structured
 from .components import wrap
-from .context import read_parts
+from .context import RULES, read_parts
 
 METHOD_BY_KIND = {
     "tools": "tools/list", "resources": "resources/list", "prompts": "prompts/list",
@@ -40,8 +40,10 @@ class NoClient:
 class Listing(Server):
     """The methods with which a program uses its own server."""
 
+    _registry_type = FilteredRegistry
     _chain: Any = None
     _duplicates = "warn"
+    _has_session_rules = False
 
     def _start_listing(self, on_duplicate: str | None, include: Any, exclude: Any) -> None:
         on_duplicate = on_duplicate or self._duplicates
@@ -49,13 +51,8 @@ class Listing(Server):
             raise ConfigError(
                 f'on_duplicate={on_duplicate!r}: use "warn", "replace", "ignore" or "error"'
             )
-        self._kinds: dict[str, Registry[Any]] = {
-            "tool": self._tools, "resource": self._resources, "template": self._templates,
-            "prompt": self._prompts,
-        }  # fmt: skip
         self._states: LruDict[Caller, dict[Any, Any]] = LruDict(self.limits.sessions)
-        self._hidden: dict[str, dict[str, Any]] = {kind: {} for kind in self._kinds}
-        self._rules: list[tuple[bool, bool, dict[str, Any]]] = []
+        self._rules: tuple[Any, ...] = ()
         if include is not None:
             self.enable(tags=include, only=True)
         if exclude is not None:
@@ -66,8 +63,11 @@ class Listing(Server):
                 self._warn(f"The {kind} {name!r} already exists")
             return on_duplicate in ("warn", "replace")
 
-        for registry in self._kinds.values() if on_duplicate != "error" else ():
-            registry.on_duplicate = replaces
+        registries: tuple[Any, ...] = sum(self._registries.values(), ())
+        for registry in registries:
+            registry.find_rules, registry.shows = self._find_rules, _shows
+            if on_duplicate != "error":
+                registry.on_duplicate = replaces
 
     # middleware and sessions
 
@@ -89,6 +89,8 @@ class Listing(Server):
         self._chain.items.append(middleware)
 
     def _dispatch(self, call: Call) -> Awaitable[Any]:
+        if self._has_session_rules:  # it may call what was hidden when it was admitted
+            self._require_scopes(call)
         if self._chain is None:
             return super()._dispatch(call)
         return self._chain(call, super()._dispatch)  # type: ignore[no-any-return]
@@ -123,27 +125,33 @@ class Listing(Server):
 
         get_logger("server").warning(text)
 
-    def _add_rule(self, shows: bool, *, only: bool = False, **wanted: Any) -> None:
-        self._rules.append((shows, only, wanted))
-        self._apply_rules()
+    def _add_rule(
+        self, shows: bool, *, state: Any = None, only: bool = False, **wanted: Any
+    ) -> None:
+        """Show or hide components, in the session with this state or in all sessions."""
+        conditions = frozenset(
+            (key, frozenset(each)) for key, each in wanted.items() if each is not None
+        )
+        rule = (shows, only, conditions)
+        if state is None:
+            self._rules += (rule,)
+        else:
+            state[RULES], self._has_session_rules = (*state.get(RULES, ()), rule), True
+        for kind in self._registries:
+            self._on_list_change(kind, {}, {})
 
     enable = partialmethod(_add_rule, True)
     disable = partialmethod(_add_rule, False)
 
-    def _apply_rules(self) -> None:
-        """Move components between the registries and those that are hidden."""
-        for kind, registry in self._kinds.items() if self._rules else ():
-            hidden = self._hidden[kind]
-            for name, component in {**hidden, **registry.snapshot.items}.items():
-                shown = True
-                for shows, only, wanted in self._rules:
-                    matches = _matches(wanted, kind, name, component.definition)
-                    shown = shows if matches else shown and not only
-                if shown and name in hidden:
-                    registry.add(name, hidden.pop(name))
-                elif not shown and name not in hidden:
-                    registry.remove(name)
-                    hidden[name] = component
+    def _find_rules(self) -> tuple[Any, ...]:
+        """Return the rules of this server and of the session of the current call."""
+        if not self._has_session_rules:
+            return self._rules
+        from .dependencies import CURRENT
+
+        current = CURRENT.get()
+        state = self._states.get(current[0].caller) if current and current[1] is self else None
+        return (*self._rules, *(state or {}).get(RULES, ()))
 
     # calls from this process
 
@@ -255,15 +263,19 @@ def _key(one: Any) -> str:
     return str(getattr(one, "uri", None) or getattr(one, "uri_template", None) or one.name)
 
 
-def _matches(wanted: dict[str, Any], kind: str, name: str, definition: Any) -> bool:
-    """Return whether a component matches all conditions of a rule."""
+def _shows(rules: tuple[Any, ...], kind: str, name: str, component: Any) -> bool:
+    """Return whether a component is shown. The last rule that it matches decides."""
+    definition, shown = component.definition, True
     own = {
         "names": {name, definition.name},
         "keys": {f"{kind}:{name}", f"{kind}:{name}@"},
         "tags": {*((definition.meta or {}).get("fastmcp") or {}).get("tags", ())},
         "components": {kind},
     }
-    return all(own[key] & {*values} for key, values in wanted.items() if values is not None)
+    for shows, only, conditions in rules:
+        matches = all(own[key] & values for key, values in conditions)
+        shown = shows if matches else shown and not only
+    return shown
 
 
 class InnerView:

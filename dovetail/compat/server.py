@@ -2,6 +2,7 @@
 methods, and the same parameters in the same order."""
 
 import re
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial, partialmethod
@@ -42,10 +43,12 @@ SETTINGS: Options = {
 }  # fmt: skip
 """The attributes of `settings`, which the constructor accepts as options. The message path,
 `dependencies`, `debug` and the event store have no effect."""
+APP_TYPE = "text/html;profile=mcp-app"
 CLIENT_HEADERS = frozenset({"accept", "accept-encoding", "connection", "user-agent"})
 """The headers that every httpx client sends."""
 OWN_OPTIONS: Options = dict.fromkeys((
     "tools", "auth", "token_verifier", "middleware", "on_duplicate", "include_tags", "exclude_tags",
+    "providers", "transforms",
 ))  # fmt: skip
 RENAMED = {"mask_error_details": "mask_errors", "list_page_size": "page_size"}
 SERVER_OPTIONS = frozenset(Server.__init__.__kwdefaults__ or ()) - {"auth", "middleware"}
@@ -58,6 +61,7 @@ class CompatOptions(ResourceOptions, total=False):
     tags: Iterable[str] | None
     enabled: bool
     auth: Any
+    app: Any
     version: str | int | None
 
 
@@ -71,6 +75,7 @@ class CompatToolOptions(CommonToolOptions, total=False):
     tags: Iterable[str] | None
     enabled: bool
     auth: Any
+    app: Any
     version: str | int | None
 
 
@@ -92,8 +97,9 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         website_url: A page about the server.
         icons: Icons that clients may show for the server.
         **more: The options of `dovetail.Server`; the settings of FastMCP and the official SDK, such
-            as host, port and stateless_http; and tools, auth, token_verifier, middleware,
-            mask_error_details, list_page_size, on_duplicate, include_tags and exclude_tags.
+            as host, port and stateless_http; and tools, providers, transforms, auth,
+            token_verifier, middleware, mask_error_details, list_page_size, on_duplicate,
+            include_tags and exclude_tags.
 
     Raises:
         ConfigError: An option is unknown. The message says what to use instead.
@@ -101,9 +107,12 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
 
     context_type = CompatContext
     default_name = "FastMCP"
+    _strict_apps, _prefixes_in_path = False, True
     session_manager = SimpleNamespace(run=nullcontext)
     """An object whose `run()` does nothing, because the first request starts everything."""
     _base_url: Any = None
+    _refusal = ""
+    """Why this server cannot be served over HTTP."""
 
     def __init__(
         self,
@@ -132,6 +141,7 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             from .auth import make_guard
 
             self._base_url = getattr(own["auth"], "base_url", None)
+            self._refusal = getattr(own["auth"], "refusal", "")
             own["auth"] = make_guard(own["auth"], own["token_verifier"])
         middleware = own["middleware"] or ()
         options["middleware"] = [one for one in middleware if not hasattr(type(one), "on_message")]
@@ -145,6 +155,8 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
                 self.add_middleware(one)
         for function in own["tools"] or ():
             self.add_tool(function)
+        for provider in (*(own["providers"] or ()), *(own["transforms"] or ())):
+            self.add_provider(provider)
 
     if not TYPE_CHECKING:
 
@@ -185,6 +197,24 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         if isinstance(server, str) and isinstance(prefix, Server):  # the order of FastMCP 2.8
             server, prefix = prefix, server
         super().mount(server, prefix=namespace or prefix or "", **options)
+
+    def add_provider(self, provider: Any, namespace: str = "") -> None:
+        """Add the components of a provider, or those that a transform makes.
+
+        Args:
+            provider: A `LocalProvider`, another server, `PromptsAsTools()` or `ResourcesAsTools()`.
+            namespace: What the names of its components begin with.
+        """
+        if isinstance(provider, Server):
+            self.mount(provider, namespace)
+        elif not hasattr(provider, "provide"):
+            raise ConfigError(f"A {type(provider).__name__} is not supported; use add_tool(), …")
+        elif namespace:
+            self.mount(type(self)(namespace, providers=[provider]), namespace)
+        else:
+            provider.provide(self)
+
+    add_transform = add_provider
 
     async def import_server(self, *args: Any, **options: Any) -> None:
         """Serve another server as a part of this one, like `mount`.
@@ -265,12 +295,10 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             raise ConfigError(f"add_{kind}() accepts a function, not a {type(function).__name__}")
         function = self._adapt_options(kind, function, own)
         if kind == "resource":
-            own["mime_type"] = own.get("mime_type") or "text/plain"
-            added = super().add_resource(function, re.sub(r"{(\w+)\*}", r"{+\1}", key), **own)
-        else:
-            added = getattr(super(), f"add_{kind}")(function, **own)
-        self._apply_rules()
-        return added
+            default = APP_TYPE if key.startswith("ui://") else "text/plain"
+            own["mime_type"] = own.get("mime_type") or default
+            return super().add_resource(function, re.sub(r"{(\w+)\*}", r"{+\1}", key), **own)
+        return getattr(super(), f"add_{kind}")(function, **own)
 
     add_tool = partialmethod(_register, "tool")
     add_resource = partialmethod(_register, "resource")
@@ -283,8 +311,13 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
 
         owner = str(own.get("name") or getattr(function, "__name__", "A component"))
         about = {"tags": sorted(own.pop("tags", ())), "version": own.pop("version", None)}
+        meta = dict(own.get("meta") or {})
         if about := {key: value for key, value in about.items() if value}:
-            own["meta"] = {**(own.get("meta") or {}), "fastmcp": about}
+            own["meta"] = meta = {**meta, "fastmcp": {**meta.get("fastmcp", {}), **about}}
+        if app := own.pop("app", None):
+            from .fastmcp_apps import to_settings
+
+            own["meta"] = {**meta, "ui": to_settings(app)}
         if own.pop("enabled", True) is False:
             self.disable(names={owner}, components={kind})
         if own.get("task") in (True, False):
@@ -295,15 +328,19 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             own["scopes"] = [*own.get("scopes", ()), *scopes_of(auth, owner)]
         if own.pop("run_in_thread", True) is False:
             raise ConfigError("run_in_thread=False: write the function as `async def`")
-        refused = {key: own.pop(key, None) for key in ("serializer", "app", "security")}
+        refused = {key: own.pop(key, None) for key in ("serializer", "security")}
         refuse_options(refused, owner)
         return inject(function, own.pop("exclude_args", ()))
 
     def _compile_tool(self, function: Callable[..., Any], options: Any) -> RegisteredTool:
         structured = options.pop("structured_output", None)
         tool = super()._compile_tool(function, options)
+        if "prefab_ui" in sys.modules:
+            from .fastmcp_apps import add_view
+
+            tool = add_view(self, tool)
         if structured is not False and options.get("output_schema", ...) is not None:
-            return tool
+            return replace(tool, make_result=partial(_make_listed_result, tool.make_result))
         definition = replace(tool.definition, output_schema=None)
         return replace(tool, definition=definition, make_result=_make_unstructured_result)
 
@@ -404,6 +441,11 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             return kind, options
         own = {key: self._take(options, key) for key in ("host", "port")}
         return kind, own | self._http_options(kind, mount_path, options)
+
+    def _prepare_for_network(self, options: Any, **more: Any) -> None:
+        if self._refusal:
+            raise ConfigError(self._refusal)
+        super()._prepare_for_network(options, **more)
 
     def http_app(
         self, path: str | None = None, *, transport: str = "http", **options: Any
@@ -564,6 +606,12 @@ def _flatten(value: Any) -> list[Any]:
     if type(value) is list or type(value) is tuple:
         return [inner for item in value for inner in _flatten(item)]
     return [] if value is None else [value]
+
+
+def _make_listed_result(make_result: Callable[[Any], ToolResult], value: Any) -> ToolResult:
+    """Return a result without content for an empty list, as FastMCP does."""
+    result = make_result(value)
+    return replace(result, content=[]) if isinstance(value, list | tuple) and not value else result
 
 
 def _make_unstructured_result(value: Any) -> ToolResult:

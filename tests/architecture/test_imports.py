@@ -133,6 +133,7 @@ DOORS = {
     "httptools": {"serve", "transports"},  # parses requests in one, responses in the other
     "uvloop": {"serve"},
     "starlette": {"compat"},
+    "prefab_ui": {"compat"},
     "cryptography": {"sealing"},
     "joserfc": {"auth"},
     "keyring": {"auth"},
