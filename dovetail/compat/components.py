@@ -10,7 +10,7 @@ from inspect import isawaitable
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from ..errors import ConfigError
 from ..protocol.base import Wire
@@ -61,6 +61,12 @@ class Component:
         """The JSON schema of the arguments."""
         schema: dict[str, Any] = self.registered.signature.schema
         return getattr(self, "input_schema", schema)
+
+    @parameters.setter
+    def parameters(self, schema: dict[str, Any]) -> None:
+        definition = replace(self.registered.definition, input_schema=schema)
+        self.registered = replace(self.registered, definition=definition)
+        self.server._tools.replace(self.key, self.key, self.registered)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
@@ -163,6 +169,10 @@ TextResource, BinaryResource = partial(_make_resource, "text"), partial(_make_re
 FileResource = partial(_make_resource, "path", is_file=True)
 CompatTool = spelled("Tool", Tool, from_function=FunctionTool.from_function,
                      from_tool=FunctionTool.from_tool)  # fmt: skip
+CompatFunctionTool, CompatFunctionPrompt, CompatFunctionResource = (
+    spelled(kind.__name__, kind, make=kind.from_function, from_function=kind.from_function)
+    for kind in (FunctionTool, FunctionPrompt, FunctionResource)
+)
 CompatPrompt = spelled("Prompt", Prompt, from_function=FunctionPrompt.from_function)
 CompatResource = spelled("Resource", Resource, from_function=FunctionResource.from_function)
 CompatTemplate = spelled("ResourceTemplate", ResourceTemplate,

@@ -25,6 +25,11 @@ METHOD_BY_KIND = {
 }  # fmt: skip
 
 
+LOW_LEVEL = ("add_request_handler", "request_handlers", "set_logging_level", "subscribe_resource",
+             "unsubscribe_resource")  # fmt: skip
+"""The attributes of the low-level server inside a server, besides those of its managers."""
+
+
 class NoClient:
     """The connection of a call that has no client."""
 
@@ -41,6 +46,7 @@ class Listing(Server):
     """The methods with which a program uses its own server."""
 
     _chain: Any = None
+    _inner: Any = None
     _duplicates = "warn"
 
     def _start_listing(self, on_duplicate: str | None, include: Any, exclude: Any) -> None:
@@ -266,6 +272,30 @@ def _matches(wanted: dict[str, Any], kind: str, name: str, definition: Any) -> b
     return all(own[key] & {*values} for key, values in wanted.items() if values is not None)
 
 
+class Removable(dict[str, Any]):
+    """Components by name; what is removed here, the server removes, too."""
+
+    registry: Registry[Any]
+
+    def pop(self, name: str, *default: Any) -> Any:  # type: ignore[override]
+        """Remove a component."""
+        if name in self:
+            self.registry.remove(name)
+        return super().pop(name, *default)
+
+    __delitem__ = pop
+
+
+def _low_level(server: Any) -> Any:
+    """Return the low-level server that registers handlers for this server."""
+    from .lowlevel import LowLevelServer
+
+    if server._inner is None:
+        server._inner = LowLevelServer(server.name)
+        server._inner.add_handlers = server.add_handlers
+    return server._inner
+
+
 class InnerView:
     """The server and the managers inside the other libraries, as far as programs use them:
     `list_tools()`, `get_tool(name)`, `_tools`, `version`, and so on."""
@@ -276,10 +306,13 @@ class InnerView:
     def __getattr__(self, name: str) -> Any:
         verb, _, kind = name.partition("_")
         plural = kind if kind.endswith("s") else f"{kind}s"
+        if name in LOW_LEVEL:
+            return getattr(_low_level(self._server), name)
         if verb not in ("", "list", "get") or plural not in METHOD_BY_KIND:
             return getattr(self._server, name)
         items = self._server._items(plural).items()
-        found = {key: wrap(one, self._server) for key, one in items}
+        found = Removable((key, wrap(one, self._server)) for key, one in items)
+        found.registry = self._server._kinds[plural[:-1]]
         if verb == "list":
             return lambda: [*found.values()]
         if verb == "get" and kind == plural:

@@ -132,6 +132,7 @@ DOORS = {
     "httptools": {"serve", "transports"},  # parses requests in one, responses in the other
     "uvloop": {"serve"},
     "starlette": {"compat"},
+    "anyio": {"compat"},
     "cryptography": {"sealing"},
     "joserfc": {"auth"},
     "keyring": {"auth"},

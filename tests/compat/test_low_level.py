@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import AnyUrl
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,6 +23,7 @@ from dovetail.compat import (
     ListToolsResult,
     LowLevelServer as Server,
     Prompt,
+    Resource,
     SseServerTransport,
     StreamableHTTPSessionManager,
     Tool,
@@ -173,6 +175,17 @@ async def test_a_resource_handler_answers_with_the_code_of_its_error() -> None:
         with pytest.raises(ProtocolError, match="No x://b") as caught:
             await client.read_resource("x://b")
     assert caught.value.code == -32602
+
+
+async def test_a_uri_equals_that_of_a_resource_and_of_a_url() -> None:
+    server, resource = Server("s"), Resource(uri=AnyUrl("note://host/a"), name="a")
+
+    @server.read_resource()
+    async def read(uri: AnyUrl) -> str:
+        return f"{resource.uri == uri} {uri == AnyUrl('note://host/a')} {uri.host}"
+
+    async with pair(server) as client:
+        assert (await client.read_resource("note://host/a"))[0].text == "True True host"
 
 
 async def test_a_tool_returns_content_data_or_both() -> None:
