@@ -36,8 +36,9 @@ __all__ = [
     "BinaryResource", "BlobResourceContents", "CallToolResult", "CancelledElicitation",
     "Completion", "CompletionArgument", "CompletionContext", "Context", "CurrentContext",
     "DeclinedElicitation", "EmbeddedResource", "ErrorData", "FastMCP", "FastMCPError", "File",
-    "FileResource", "Icon", "Image", "ImageContent", "MCPError", "MCPServer", "McpError",
-    "Message", "ModelPreferences", "NotFoundError", "Prompt", "PromptError", "PromptMessage",
+    "FileResource", "FunctionPrompt", "FunctionResource", "FunctionTool", "Icon", "Image",
+    "ImageContent", "MCPError", "MCPServer", "McpError", "Message",
+    "ModelPreferences", "NotFoundError", "Prompt", "PromptError", "PromptMessage",
     "PromptReference", "Resource", "ResourceError", "ResourceLink", "ResourceTemplate",
     "ResourceTemplateReference", "SDKFastMCP", "SamplingMessage", "ServerSession", "TextContent",
     "TextResource", "TextResourceContents", "Tool", "ToolAnnotations", "ToolError",
@@ -63,8 +64,8 @@ create_proxy = FastMCP.as_proxy
 _load_lazily, _ = lazy(globals(), _LAZY)
 CLIENTS = frozenset(
     """Client ClientRequestContext ClientSession RequestContext StdioServerParameters
-    create_connected_server_and_client_session create_mcp_http_client sse_client stdio_client streamable_http_client streamablehttp_client
-    websocket_client""".split()  # noqa: SIM905
+    create_connected_server_and_client_session create_mcp_http_client sse_client stdio_client
+    streamable_http_client streamablehttp_client websocket_client""".split()  # noqa: SIM905
 )
 """The names in `client.py`, which is imported on first use. `Client` is FastMCP's."""
 

@@ -119,9 +119,8 @@ class Dependency:
         """Return the value, and clean up when the stack is closed. Each function is called once;
         what is known is the arguments by name and the values by function."""
         if self.factory not in known:
-            known[self.factory] = await self.make(
-                await resolve_all(self.needs, stack, known), stack
-            )
+            given = await resolve_all(self.needs, stack, known)
+            known[self.factory] = await self.make(given, stack)
         return known[self.factory]
 
     async def make(self, given: dict[str, Any], stack: AsyncExitStack) -> Any:

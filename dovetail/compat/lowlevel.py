@@ -21,6 +21,7 @@ from ..errors import CannotAsk, ConfigError, InternalError, ProtocolError, UrlRe
 from ..ports import Call
 from ..protocol import CompleteResult, Completion, EmptyResult, ServerCapabilities
 from ..protocol.base import Wire
+from ..protocol.header_params import find_header_params
 from ..protocol.lifecycle import InputRequired
 from ..protocol.methods import METHODS
 from ..protocol.tools import ToolResult
@@ -95,6 +96,7 @@ class LowLevelServer(Server):
         more |= dict(zip(ABOUT, about, strict=False))
         super().__init__(name, **{key: more.pop(key) for key in ABOUT if more.get(key)})
         self.request_handlers, self._listed = RequestHandlers(self), dict[str, Any]()
+        self._input_schema = more.pop("get_tool_input_schema", None) or (lambda name: None)
         for key in [key for key in more if key[:3] == "on_"]:
             if (handler := more.pop(key)) is not None and key not in UNUSED:
                 self._register(key.removeprefix("on_"), handler, with_context=True)
@@ -140,6 +142,10 @@ class LowLevelServer(Server):
 
     request_context = property(lambda self: _request.get())
     can_ask = _can_change = lambda self, *_: True  # type: ignore[assignment]
+
+    def header_params(self, tool: str) -> Any:
+        """Return the tool parameters that HTTP requests repeat in their headers."""
+        return find_header_params(self._input_schema(tool) or {})
 
     async def _answer(self, request_type: Any, call: Call) -> Any:
         context, params = CompatContext(call, self), call.params

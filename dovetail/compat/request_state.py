@@ -1,4 +1,4 @@
-"""The state of calls that ask questions. Dovetail seals it by itself; only the keys are settings."""
+"""The state of calls that ask questions. Dovetail seals it; only the keys are settings."""
 
 from collections.abc import Sequence
 from typing import Any, Self

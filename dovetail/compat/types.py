@@ -309,10 +309,6 @@ AssistantMessage = spelled("Assistant", WireMessage, partial(_make_message, role
 ServerResult = ClientResult = ServerNotification = ClientRequest = staticmethod(lambda value: value)
 
 
-def CurrentContext() -> Any:
-    """The default value of a Context parameter, which is never used."""
-
-
 class CompatMedia(Media):
     """The constructor and the methods of FastMCP and the SDK.
 

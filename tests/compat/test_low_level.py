@@ -305,6 +305,14 @@ async def test_a_handler_is_added_by_its_method() -> None:
         server.add_request_handler("acme/search", Any, list_prompts)
 
 
+def test_a_schema_says_which_parameters_are_in_headers() -> None:
+    region = {"type": "string", "x-mcp-header": "Region"}
+    schema = {"type": "object", "properties": {"region": region}}
+    server = Server("s", get_tool_input_schema={"stock": schema}.get)
+    assert [param.name for param in server.header_params("stock")] == ["Region"]
+    assert server.header_params("other") == Server("s").header_params("stock") == ()
+
+
 async def test_an_application_serves_a_low_level_server() -> None:
     app = release2().streamable_http_app(json_response=True, stateless_http=True)
     async with (

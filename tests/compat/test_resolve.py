@@ -113,7 +113,7 @@ async def test_a_declined_question_fails_unless_the_tool_wants_the_decision(
 ) -> None:
     options = {"revision": revision, "replay": replay}
     async with pair(bookshop(), on_elicit=lambda _: False, **options) as client:
-        with pytest.raises(ToolError, match="confirm_backorder was not answered.*'decline'"):
+        with pytest.raises(ToolError, match="confirm_backorder was not answered"):
             await client.call_tool("order", {"title": "Emma"})
         assert (await client.call_tool("decide", {"title": "Emma"})).data == "decline False"
         assert (await client.call_tool("decide", {"title": "Dune"})).data == "accept True"
