@@ -277,7 +277,7 @@ class Removable(dict[str, Any]):
 
     registry: Registry[Any]
 
-    def pop(self, name: str, *default: Any) -> Any:  # type: ignore[override]
+    def pop(self, name: str, *default: Any) -> Any:
         """Remove a component."""
         if name in self:
             self.registry.remove(name)

@@ -264,7 +264,7 @@ PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601
 INVALID_PARAMS, INTERNAL_ERROR, URL_ELICITATION_REQUIRED = -32602, -32603, -32042
 CONNECTION_CLOSED, REQUEST_TIMEOUT = -32000, -32001
 HEADER_MISMATCH, MISSING_REQUIRED_CLIENT_CAPABILITY = -32020, -32021
-ElicitationResult = Elicited
+ElicitationResult: Any = Elicited
 CallNext = HandlerResult = Any
 AcceptedElicitation, DeclinedElicitation, CancelledElicitation = Accepted, Declined, Cancelled
 
