@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable
 from functools import partial, partialmethod
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -288,10 +289,8 @@ class Removable(dict[str, Any]):
 
 def _low_level(server: Any) -> Any:
     """Return the low-level server that registers handlers for this server."""
-    from .lowlevel import LowLevelServer
-
     if server._inner is None:
-        server._inner = LowLevelServer(server.name)
+        server._inner = import_module("dovetail.compat.lowlevel").LowLevelServer(server.name)
         server._inner.add_handlers = server.add_handlers
     return server._inner
 
