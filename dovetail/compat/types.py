@@ -217,7 +217,6 @@ JSONRPC = {"JSONRPCRequest": "jsonrpc id method params", "JSONRPCResponse": "jso
 }  # fmt: skip
 UNIONS = {"Content": BLOCKS, "ContentBlock": BLOCKS, "SamplingContent": BLOCKS[:3],
           "InputRequest": ("ElicitRequest", "CreateMessageRequest", "ListRootsRequest"),
-          "InputResponse": ("ElicitResult", "CreateMessageResult", "ListRootsResult"),
           "SamplingMessageContentBlock": BLOCKS[:3] + TOOL_BLOCKS, "JSONRPCMessage": JSONRPC,
 }  # fmt: skip
 _struct = partial(defstruct, bases=(Wire,))
