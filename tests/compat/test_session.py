@@ -117,13 +117,13 @@ async def test_the_low_level_server_inside_has_handlers(kind: Any) -> None:
 
 
 async def test_a_plain_function_finds_out_in_a_thread_of_anyio_that_it_was_cancelled() -> None:
-    server, started, ended = MCPServer("s"), threading.Event(), threading.Event()
+    server, (started, ended, stop) = MCPServer("s"), (threading.Event() for _ in range(3))
 
     @server.tool()
     def wait(forever: bool) -> str:
         started.set()
         try:
-            while forever:
+            while forever and not stop.is_set():
                 from_thread.check_cancelled()
         except asyncio.CancelledError:
             ended.set()
@@ -136,7 +136,10 @@ async def test_a_plain_function_finds_out_in_a_thread_of_anyio_that_it_was_cance
         call = asyncio.create_task(client.call_tool("wait", {"forever": True}))
         assert await asyncio.to_thread(started.wait, 5)
         call.cancel()
-        assert await asyncio.to_thread(ended.wait, 5)
+        try:
+            assert await asyncio.to_thread(ended.wait, 5)
+        finally:
+            stop.set()
 
 
 async def test_a_session_to_a_server_of_the_program() -> None:
