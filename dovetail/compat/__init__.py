@@ -56,6 +56,8 @@ LAZY = {
     "lowlevel": "InitializationOptions LowLevelServer NotificationOptions ReadResourceContents "
     "RequestContext ServerRequestContext SseServerTransport StreamableHTTPSessionManager "
     "stdio_server",
+    "request_state": "InvalidRequestState RequestStateBoundary RequestStateSecurity",
+    "resolve": "Elicit ListRoots Resolve Sample",
     "middleware": "CallNext DetailedTimingMiddleware ErrorHandlingMiddleware LoggingMiddleware "
     "Middleware MiddlewareContext StructuredLoggingMiddleware TimingMiddleware",
     "providers": "LocalProvider PromptsAsTools ResourcesAsTools",
@@ -65,8 +67,8 @@ create_proxy = FastMCP.as_proxy
 _load_lazily, _ = lazy(globals(), LAZY)
 CLIENTS = frozenset(
     """Client ClientRequestContext ClientSession RequestContext StdioServerParameters
-    create_mcp_http_client sse_client stdio_client streamable_http_client streamablehttp_client
-    websocket_client""".split()  # noqa: SIM905
+    create_connected_server_and_client_session create_mcp_http_client sse_client stdio_client
+    streamable_http_client streamablehttp_client websocket_client""".split()  # noqa: SIM905
 )
 """The names in `client.py`, which is imported on first use. `Client` is FastMCP's."""
 

@@ -31,9 +31,7 @@ REFUSED = {
 
 RATES = "use FastMCP(rates=…): docs/guides/limits-and-audit.md"
 ELSEWHERE = {
-    "Elicit": "call ctx.elicit(…) in the function; it works in every era: docs/guides/asking.md",
     "RateLimitingMiddleware": RATES,
-    "Resolve": "call ctx.elicit(…) in the function; it works in every era: docs/guides/asking.md",
     "ResponseCachingMiddleware": "use FastMCP(cache=…): docs/guides/caching.md",
     "SlidingWindowRateLimitingMiddleware": RATES,
 }

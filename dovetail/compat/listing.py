@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable
 from functools import partial, partialmethod
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -25,6 +26,11 @@ METHOD_BY_KIND = {
 }  # fmt: skip
 
 
+LOW_LEVEL = ("add_request_handler", "request_handlers", "set_logging_level", "subscribe_resource",
+             "unsubscribe_resource")  # fmt: skip
+"""The attributes of the low-level server inside a server, besides those of its managers."""
+
+
 class NoClient:
     """The connection of a call that has no client."""
 
@@ -42,6 +48,7 @@ class Listing(Server):
 
     _registry_type = FilteredRegistry
     _chain: Any = None
+    _inner: Any = None
     _duplicates = "warn"
     _has_session_rules = False
 
@@ -278,6 +285,28 @@ def _shows(rules: tuple[Any, ...], kind: str, name: str, component: Any) -> bool
     return shown
 
 
+class Removable(dict[str, Any]):
+    """Components by name; what is removed here, the server removes, too."""
+
+    registry: Registry[Any]
+
+    def pop(self, name: str, *default: Any) -> Any:
+        """Remove a component."""
+        if name in self:
+            self.registry.remove(name)
+        return super().pop(name, *default)
+
+    __delitem__ = pop
+
+
+def _low_level(server: Any) -> Any:
+    """Return the low-level server that registers handlers for this server."""
+    if server._inner is None:
+        server._inner = import_module("dovetail.compat.lowlevel").LowLevelServer(server.name)
+        server._inner.add_handlers = server.add_handlers
+    return server._inner
+
+
 class InnerView:
     """The server and the managers inside the other libraries, as far as programs use them:
     `list_tools()`, `get_tool(name)`, `_tools`, `version`, and so on."""
@@ -288,10 +317,13 @@ class InnerView:
     def __getattr__(self, name: str) -> Any:
         verb, _, kind = name.partition("_")
         plural = kind if kind.endswith("s") else f"{kind}s"
+        if name in LOW_LEVEL:
+            return getattr(_low_level(self._server), name)
         if verb not in ("", "list", "get") or plural not in METHOD_BY_KIND:
             return getattr(self._server, name)
         items = self._server._items(plural).items()
-        found = {key: wrap(one, self._server) for key, one in items}
+        found = Removable((key, wrap(one, self._server)) for key, one in items)
+        found.registry = self._server._kinds[plural[:-1]]
         if verb == "list":
             return lambda: [*found.values()]
         if verb == "get" and kind == plural:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
-from functools import partial
+from functools import cache, partial
 from inspect import signature
 from types import SimpleNamespace
 from typing import Any
@@ -19,8 +19,10 @@ from msgspec.structs import replace
 
 from ..errors import CannotAsk, ConfigError, InternalError, ProtocolError, UrlRequired
 from ..ports import Call
-from ..protocol import CompleteResult, Completion, ElicitResult, EmptyResult, ServerCapabilities
+from ..protocol import CompleteResult, Completion, EmptyResult, ServerCapabilities
 from ..protocol.base import Wire
+from ..protocol.header_params import find_header_params
+from ..protocol.lifecycle import InputRequired
 from ..protocol.methods import METHODS
 from ..protocol.tools import ToolResult
 from ..schema.validation import compile as compile_schema
@@ -71,35 +73,6 @@ class MetaAttributes(dict[str, Any]):
     __getattr__ = dict.get
 
 
-class LowLevelSession(CompatSession):
-    """The session, with the questions and the progress that low-level handlers send."""
-
-    __slots__ = ()
-
-    async def elicit(self, message: str, requested_schema: Any = None, *_: Any, **more: Any) -> Any:
-        """Ask the user to fill in a form."""
-        schema = requested_schema or more.get("requestedSchema")
-        answer = await self._context.elicit(message, schema)
-        return ElicitResult(action=answer.action, content=answer.data)
-
-    elicit_form = elicit
-
-    async def elicit_url(self, message: str, url: str, elicitation_id: str, *_: Any) -> Any:
-        """Ask the user to visit a page."""
-        answer = await self._context.elicit_url(message, url, elicitation_id)
-        return ElicitResult(action=answer.action)
-
-    async def report_progress(self, *progress: Any, **more: Any) -> None:
-        """Report progress, if the client asked for progress updates."""
-        await self._context.report_progress(*progress, **more)
-
-    async def send_progress_notification(self, token: Any = None, *args: Any, **more: Any) -> None:
-        """Report progress, if the client asked for progress updates."""
-        ignored = ("progress_token", "related_request_id")
-        given = {key: value for key, value in more.items() if key not in ignored}
-        await self._context.report_progress(*args, **given)
-
-
 class RequestHandlers(dict[Any, Any]):
     """The handlers by request type; assigning one registers it."""
 
@@ -123,6 +96,7 @@ class LowLevelServer(Server):
         more |= dict(zip(ABOUT, about, strict=False))
         super().__init__(name, **{key: more.pop(key) for key in ABOUT if more.get(key)})
         self.request_handlers, self._listed = RequestHandlers(self), dict[str, Any]()
+        self._input_schema = more.pop("get_tool_input_schema", None) or (lambda name: None)
         for key in [key for key in more if key[:3] == "on_"]:
             if (handler := more.pop(key)) is not None and key not in UNUSED:
                 self._register(key.removeprefix("on_"), handler, with_context=True)
@@ -169,15 +143,22 @@ class LowLevelServer(Server):
     request_context = property(lambda self: _request.get())
     can_ask = _can_change = lambda self, *_: True  # type: ignore[assignment]
 
+    def header_params(self, tool: str) -> Any:
+        """Return the tool parameters that HTTP requests repeat in their headers."""
+        return find_header_params(self._input_schema(tool) or {})
+
     async def _answer(self, request_type: Any, call: Call) -> Any:
         context, params = CompatContext(call, self), call.params
         if call.name == "tools/call":
             arguments = msgspec.json.decode(bytes(memoryview(params.arguments)) or b"null")
             fields = {"name": params.name, "arguments": arguments, "meta": params.meta}
             params = types.OWN["CallToolParams"](**fields)
+        if call.method.asks:
+            answers, state = context.input_responses, context.request_state
+            params = replace(params, input_responses=answers, request_state=state)
         token = _request.set(
             ServerRequestContext(
-                session=LowLevelSession(context), lifespan_context=context.state,
+                session=CompatSession(context), lifespan_context=context.state,
                 meta=None if params.meta is None else MetaAttributes(params.meta),
                 request_id=call.id, request=None, protocol_version=call.revision.name,
                 method=call.name, params=params,
@@ -265,7 +246,14 @@ class LowLevelServer(Server):
 def _url(params: Any, field: str) -> Any:
     """Return a field of the params; a URI is pydantic's type, if the server uses pydantic."""
     value, pydantic = getattr(params, field), sys.modules.get("pydantic")
-    return pydantic.AnyUrl(value) if pydantic and field == "uri" else value
+    return _url_type(pydantic.AnyUrl)(value) if pydantic and field == "uri" else value
+
+
+@cache
+def _url_type(base: Any) -> Any:
+    """Return a URL type whose values equal the text of the same URL, as resources have it."""
+    equal = {"__eq__": lambda self, other: str(self) == str(other), "__hash__": base.__hash__}
+    return type("Url", (base,), equal)
 
 
 def _problem(what: str, schema: Any, value: Any) -> ToolResult | None:
@@ -277,7 +265,7 @@ def _make_result(call: Call, value: Any) -> Any:
     kind: Any = METHODS[call.name].result
     if kind is CompleteResult and not isinstance(value, CompleteResult):
         return kind(completion=value or Completion(values=[]))
-    if call.name not in LISTS or isinstance(value, Wire):
+    if call.name not in LISTS or isinstance(value, Wire | InputRequired):
         return EmptyResult() if value is None else value
     if call.name == "resources/read":
         parts = [types.ReadPart(value)] if isinstance(value, str | bytes) else list(value)

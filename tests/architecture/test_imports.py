@@ -134,6 +134,7 @@ DOORS = {
     "uvloop": {"serve"},
     "starlette": {"compat"},
     "prefab_ui": {"compat"},
+    "anyio": {"compat"},
     "cryptography": {"sealing"},
     "joserfc": {"auth"},
     "keyring": {"auth"},
