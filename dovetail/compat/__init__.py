@@ -42,16 +42,22 @@ __all__ = [
 ]  # fmt: skip
 _LAZY = {
     "auth": "AccessToken AuthSettings BearerAuthProvider JWTVerifier RemoteAuthProvider "
-    "StaticTokenVerifier TokenVerifier TransportSecuritySettings require_scopes",
+    "StaticTokenVerifier TokenVerifier TransportSecuritySettings parse_scopes require_scopes",
     "components": "FunctionPrompt FunctionResource FunctionTemplate FunctionTool",
     "dependencies": "CurrentAccessToken CurrentContext CurrentFastMCP CurrentHeaders "
     "CurrentRequest Depends configure_logging get_access_token get_context "
     "get_http_headers get_http_request get_logger get_server",
+    "extension": "APP_MIME_TYPE Apps EXTENSION_ID Extension MethodBinding ResourceBinding "
+    "ToolBinding client_supports_apps require_client_extension",
     "lowlevel": "InitializationOptions LowLevelServer NotificationOptions ReadResourceContents "
-    "RequestContext ServerRequestContext SseServerTransport StreamableHTTPSessionManager "
+    "RequestContext SseServerTransport StreamableHTTPSessionManager "
     "stdio_server",
     "middleware": "CallNext DetailedTimingMiddleware ErrorHandlingMiddleware LoggingMiddleware "
     "Middleware MiddlewareContext StructuredLoggingMiddleware TimingMiddleware",
+    "request": "ServerRequestContext",
+    "resources": "CacheHint InMemorySubscriptionBus ListenHandler PathEscapeError "
+    "PromptsListChanged ResourceSecurity ResourceUpdated ResourcesListChanged ToolsListChanged "
+    "UriTemplate contains_path_traversal is_absolute_path safe_join",
 }
 """The names that are loaded on first use, by module."""
 create_proxy = FastMCP.as_proxy

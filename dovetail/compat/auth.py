@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from ..auth import Bearer, TokenRefused
@@ -223,6 +224,16 @@ def to_access_token(token: str, found: Principal) -> AccessToken:
 
 def _as_tuple(value: str | Sequence[str] | None) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value or ())
+
+
+def parse_scopes(value: Any) -> list[str] | None:
+    """Return the scopes in a list, or in a string with spaces, commas or JSON."""
+    if isinstance(value, str):
+        text = value.strip()
+        if text.startswith("["):
+            return [str(one).strip() for one in msgspec.json.decode(text)]
+        value = text.replace(",", " ").split()
+    return None if value is None else [one for one in map(str.strip, value) if one]
 
 
 BearerAuthProvider = JWTVerifier

@@ -18,15 +18,16 @@ from .server import SETTINGS
 VERSIONS = {"mcp": "2.3.0", "mcp_types": "2.3.0", "fastmcp": "4.1.2"}
 """The libraries, and the versions to report if they are not installed."""
 MODULES = frozenset(
-    """apps auth auth_context base bearer bearer_auth client completions components config
+    """apps auth auth_context base bearer bearer_auth caching client completions components config
     context decorators dependencies elicitation error_handling event_store exceptions extension
     extensions fastmcp func_metadata function_prompt function_resource function_tool
     helper_types http jsonrpc jwt lifespan logging low_level lowlevel mcpserver memory message
-    messages metadata_utils methods middleware models progress prompt prompts provider providers
-    rate_limiting request_state resolve resource resource_manager resources roots routes
-    sampling server session settings shared sse stdio streamable_http streamable_http_manager
-    subscriptions template templates timing tool tool_manager tools transforms
-    transport_security transports types utilities version websocket""".split()  # noqa: SIM905
+    messages metadata_utils methods middleware models path_security progress prompt prompts
+    provider providers rate_limiting request_state resolve resource resource_manager resources
+    roots routes sampling server session settings shared sse stdio streamable_http
+    streamable_http_manager subscriptions template templates timing tool tool_manager tools
+    transforms transport_security transports types uri_template utilities version
+    websocket""".split()  # noqa: SIM905
 )
 """The parts of the names of their modules."""
 PLACES = {

@@ -37,10 +37,47 @@ class NoClient:
         raise CannotAsk("There is no client: the program itself made this call")
 
 
-class Listing(Server):
-    """The methods with which a program uses its own server."""
+class MiddlewareHost(Server):
+    """A server that runs the middleware of the other libraries in one chain."""
 
     _chain: Any = None
+    _chain_kind = "MiddlewareChain"
+
+    @property
+    def middleware(self) -> list[Any]:
+        """The middleware, outermost first. You can change this list."""
+        if self._chain is None:
+            from . import middleware
+
+            self._chain = getattr(middleware, self._chain_kind)(self)
+            self.admit = self._admit  # type: ignore[method-assign]
+            self._decoded_methods |= set(METHODS)
+            self._personal_methods |= set(METHODS)
+        return self._chain.items  # type: ignore[no-any-return]
+
+    def _dispatch(self, call: Call) -> Awaitable[Any]:
+        if self._chain is None:
+            return super()._dispatch(call)
+        return self._chain(call, super()._dispatch)  # type: ignore[no-any-return]
+
+    def _admit(self, method: Method, params: Any, caller: Caller) -> PendingAdmission | None:
+        """Let middleware refuse a session."""
+        pending = super().admit(method, params, caller)
+        if method.name != "initialize":
+            return pending
+        return partial(self._chain.initialize, caller, pending)
+
+    def _require_scopes(self, call: Call) -> None:
+        """Raise Forbidden if a call that the program made or changed needs more scopes."""
+        find = self._find_by_method.get(call.name)
+        key: Any = getattr(call.params, "uri", None) or getattr(call.params, "name", "")
+        if find is not None and (component := find(key)) is not None:
+            require_scopes(component, call.principal, key)
+
+
+class Listing(MiddlewareHost):
+    """The methods with which a program uses its own server."""
+
     _duplicates = "warn"
 
     def _start_listing(self, on_duplicate: str | None, include: Any, exclude: Any) -> None:
@@ -72,33 +109,16 @@ class Listing(Server):
     # middleware and sessions
 
     def add_middleware(self, middleware: Any) -> None:
-        """Wrap every request in one more FastMCP middleware, inside those that exist.
+        """Wrap every request in one more middleware, inside those that exist.
 
         Args:
             middleware: The middleware.
         """
-        from .middleware import Middleware, MiddlewareChain
+        from .middleware import Middleware
 
-        if self._chain is None:
-            self._chain = MiddlewareChain(self)
-            self.admit = self._admit  # type: ignore[method-assign]
-            self._decoded_methods |= set(METHODS)
-            self._personal_methods |= set(METHODS)
         if getattr(type(middleware), "on_notification", None) not in (None, Middleware.on_message):
             self._warn(f"{type(middleware).__name__}.on_notification is never called")
-        self._chain.items.append(middleware)
-
-    def _dispatch(self, call: Call) -> Awaitable[Any]:
-        if self._chain is None:
-            return super()._dispatch(call)
-        return self._chain(call, super()._dispatch)  # type: ignore[no-any-return]
-
-    def _admit(self, method: Method, params: Any, caller: Caller) -> PendingAdmission | None:
-        """Let middleware refuse a session."""
-        pending = super().admit(method, params, caller)
-        if method.name != "initialize":
-            return pending
-        return partial(self._chain.initialize, caller, pending)
+        self.middleware.append(middleware)
 
     def can_ask(self, call: Call) -> bool:
         """Return True: a tool without a context parameter can call `get_context()`."""
@@ -147,13 +167,6 @@ class Listing(Server):
 
     # calls from this process
 
-    def _require_scopes(self, call: Call) -> None:
-        """Raise Forbidden if a call that the program made or changed needs more scopes."""
-        find = self._find_by_method.get(call.name)
-        key: Any = getattr(call.params, "uri", None) or getattr(call.params, "name", "")
-        if find is not None and (component := find(key)) is not None:
-            require_scopes(component, call.principal, key)
-
     async def _ask(self, method: str, **params: Any) -> Any:
         """Answer a request of this process, like one of the client that is being answered."""
         from .dependencies import CURRENT
@@ -161,7 +174,7 @@ class Listing(Server):
         current, row = CURRENT.get(), METHODS[method]
         asked = row.params(**params)
         if current is not None and current[1] is self:
-            call = replace(current[0], method=row, params=asked)
+            call = replace(current[0], method=row, params=asked, raw_params=Raw())
         else:
             newest = next(each for each in reversed(self.revisions) if not each.dialects)
             caller = Caller(revision=newest, log_level=None)

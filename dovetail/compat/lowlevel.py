@@ -19,8 +19,9 @@ from msgspec.structs import replace
 
 from ..errors import CannotAsk, ConfigError, InternalError, ProtocolError, UrlRequired
 from ..ports import Call
-from ..protocol import CompleteResult, Completion, ElicitResult, EmptyResult, ServerCapabilities
+from ..protocol import CompleteResult, Completion, ElicitResult, ServerCapabilities
 from ..protocol.base import Wire
+from ..protocol.header_params import find_header_params
 from ..protocol.methods import METHODS
 from ..protocol.tools import ToolResult
 from ..schema.validation import compile as compile_schema
@@ -32,6 +33,9 @@ from ..server.tools import describe_failure, make_error_result
 from . import types
 from .context import CompatContext, CompatSession
 from .instead import missing_attribute, refuse_options
+from .listing import MiddlewareHost
+from .request import make_request_context, make_result, read_tool_params
+from .resources import forward_events
 from .server import FastMCP, _app_lifespan
 
 HANDLERS = {
@@ -49,8 +53,11 @@ IN_CONNECTION = ("resources/subscribe", "resources/unsubscribe", "logging/setLev
 LISTS = {"tools/list": "tools", "resources/list": "resources", "prompts/list": "prompts",
          "resources/templates/list": "resource_templates", "resources/read": "contents",
 }  # fmt: skip
-ABOUT = ("version", "instructions", "website_url", "icons", "lifespan", "title", "description")
+ABOUT = (
+    "version", "instructions", "website_url", "icons", "lifespan", "title", "description", "cache",
+)  # fmt: skip
 """The arguments of the constructor in the order of release 1, and those that release 2 adds."""
+LISTEN = "on_subscriptions_listen"
 LIST_TOOLS = types.ListToolsRequest
 _request: ContextVar[Any] = ContextVar("request")
 ReadResourceContents = types.ReadPart
@@ -62,13 +69,7 @@ class Attributes(SimpleNamespace):
     __class_getitem__ = classmethod(lambda cls, item: cls)
 
 
-NotificationOptions = InitializationOptions = ServerRequestContext = RequestContext = Attributes
-
-
-class MetaAttributes(dict[str, Any]):
-    """The `_meta` of a request, whose keys are also attributes."""
-
-    __getattr__ = dict.get
+NotificationOptions = InitializationOptions = RequestContext = Attributes
 
 
 class LowLevelSession(CompatSession):
@@ -100,6 +101,16 @@ class LowLevelSession(CompatSession):
         await self._context.report_progress(*args, **given)
 
 
+class LowLevelContext(CompatContext):
+    """The context of a call to a low-level server."""
+
+    __slots__ = ()
+
+    @property
+    def session(self) -> LowLevelSession:
+        return LowLevelSession(self)
+
+
 class RequestHandlers(dict[Any, Any]):
     """The handlers by request type; assigning one registers it."""
 
@@ -108,25 +119,32 @@ class RequestHandlers(dict[Any, Any]):
 
     def __setitem__(self, request_type: Any, handler: Any) -> None:
         super().__setitem__(request_type, handler)
-        answer = partial(self._server._answer, request_type)
-        self._server.add_handlers({types.REQUESTS[request_type.__name__]: answer})
+        method, answer = types.REQUESTS[request_type.__name__], self._server._answer
+        hinting = self._server._caching.hinting(method, partial(answer, request_type))
+        self._server.add_handlers({method: hinting})
 
 
-class LowLevelServer(Server):
+class LowLevelServer(MiddlewareHost):
     """The low-level server of the official SDK."""
 
-    context_type, _options = CompatContext, None
+    context_type, _options, _chain_kind = LowLevelContext, None, "RequestChain"
     notify_list_changed = FastMCP.notify_list_changed
     __class_getitem__ = classmethod(lambda cls, item: cls)
 
     def __init__(self, name: str, *about: Any, **more: Any) -> None:
-        more |= dict(zip(ABOUT, about, strict=False))
+        more |= dict(zip(ABOUT, about, strict=False)) | {"cache": more.pop("cache_hints", None)}
+        self._get_schema = more.pop("get_tool_input_schema", None)
+        middleware, listen = more.pop("middleware", None), more.pop(LISTEN, None)
         super().__init__(name, **{key: more.pop(key) for key in ABOUT if more.get(key)})
         self.request_handlers, self._listed = RequestHandlers(self), dict[str, Any]()
         for key in [key for key in more if key[:3] == "on_"]:
             if (handler := more.pop(key)) is not None and key not in UNUSED:
                 self._register(key.removeprefix("on_"), handler, with_context=True)
         refuse_options({key: value for key, value in more.items() if value}, "Server")
+        if listen is not None:
+            forward_events(listen, self)
+        if middleware:
+            self.middleware.extend(middleware)
 
     def __getattr__(self, name: str) -> Any:
         if name in self.info.__struct_fields__:
@@ -163,26 +181,19 @@ class LowLevelServer(Server):
             types.REQUESTS[f"{line.split()[0]}Request"]: name for name, line in HANDLERS.items()
         }
         if method not in stems:
-            raise ConfigError(f"{method} is not a method of the protocol: write an Extension")
+            from .extension import MethodBinding, add_methods
+
+            id = f"dovetail.compat/{method.replace('/', '.')}"
+            add_methods(self, id, [MethodBinding(method, params_type, handler)], silent=True)
+            return
         self._register(stems[method], handler, with_context=True)
 
     request_context = property(lambda self: _request.get())
     can_ask = _can_change = lambda self, *_: True  # type: ignore[assignment]
 
     async def _answer(self, request_type: Any, call: Call) -> Any:
-        context, params = CompatContext(call, self), call.params
-        if call.name == "tools/call":
-            arguments = msgspec.json.decode(bytes(memoryview(params.arguments)) or b"null")
-            fields = {"name": params.name, "arguments": arguments, "meta": params.meta}
-            params = types.OWN["CallToolParams"](**fields)
-        token = _request.set(
-            ServerRequestContext(
-                session=LowLevelSession(context), lifespan_context=context.state,
-                meta=None if params.meta is None else MetaAttributes(params.meta),
-                request_id=call.id, request=None, protocol_version=call.revision.name,
-                method=call.name, params=params,
-            )
-        )  # fmt: skip
+        params = read_tool_params(call) if call.name == "tools/call" else call.params
+        token = _request.set(make_request_context(self.context_type(call, self), params))
         try:
             request = request_type.kind(method=call.name, params=params)
             value = await self.request_handlers[request_type](request)
@@ -243,6 +254,11 @@ class LowLevelServer(Server):
         capabilities = self.get_capabilities(*options, **more)
         return InitializationOptions(capabilities=capabilities, **about)
 
+    def header_params(self, tool: str) -> Any:
+        """Return the tool parameters that HTTP requests repeat in their headers."""
+        schema = None if self._get_schema is None else self._get_schema(tool)
+        return () if schema is None else find_header_params(schema)
+
     def streamable_http_app(
         self, streamable_http_path: str = "/mcp", host: Any = None, **options: Any
     ) -> Any:
@@ -278,7 +294,7 @@ def _make_result(call: Call, value: Any) -> Any:
     if kind is CompleteResult and not isinstance(value, CompleteResult):
         return kind(completion=value or Completion(values=[]))
     if call.name not in LISTS or isinstance(value, Wire):
-        return EmptyResult() if value is None else value
+        return make_result(call.method, value)
     if call.name == "resources/read":
         parts = [types.ReadPart(value)] if isinstance(value, str | bytes) else list(value)
         made = [make_contents(part.content, call.params.uri, part.mime_type) for part in parts]

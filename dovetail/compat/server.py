@@ -16,6 +16,7 @@ from ..protocol.base import ListChangedParams
 from ..protocol.tools import ToolResult
 from ..protocol.utilities import CompleteResult, Completion
 from ..server.options import CommonToolOptions, ResourceOptions, Transport
+from ..server.resources import not_found
 from ..server.server import Completable, Server
 from ..server.tools import RegisteredTool, content_block, make_any_result, make_error_result
 from .components import unpack
@@ -47,7 +48,9 @@ CLIENT_HEADERS = frozenset({"accept", "accept-encoding", "connection", "user-age
 OWN_OPTIONS: Options = dict.fromkeys((
     "tools", "auth", "token_verifier", "middleware", "on_duplicate", "include_tags", "exclude_tags",
 ))  # fmt: skip
-RENAMED = {"mask_error_details": "mask_errors", "list_page_size": "page_size"}
+RENAMED = {
+    "mask_error_details": "mask_errors", "list_page_size": "page_size", "cache_hints": "cache",
+}  # fmt: skip
 SERVER_OPTIONS = frozenset(Server.__init__.__kwdefaults__ or ()) - {"auth", "middleware"}
 """The options of `Server`, which are also accepted."""
 
@@ -101,9 +104,11 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
 
     context_type = CompatContext
     default_name = "FastMCP"
+    __class_getitem__ = classmethod(lambda cls, item: cls)
     session_manager = SimpleNamespace(run=nullcontext)
     """An object whose `run()` does nothing, because the first request starts everything."""
     _base_url: Any = None
+    _resource_security: Any = None
 
     def __init__(
         self,
@@ -133,16 +138,18 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
 
             self._base_url = getattr(own["auth"], "base_url", None)
             own["auth"] = make_guard(own["auth"], own["token_verifier"])
-        middleware = own["middleware"] or ()
-        options["middleware"] = [one for one in middleware if not hasattr(type(one), "on_message")]
+        adapted, native = list[Any](), list[Any]()
+        for one in own["middleware"] or ():
+            (adapted if self._adapts(one) else native).append(one)
+        options["middleware"] = native
         options = {key: value for key, value in options.items() if value is not None}
         super().__init__(name or self.default_name, auth=own["auth"], **options)
         self.answer = in_context(self, self.answer)
         self.dependencies, self._routes = list(self.settings.dependencies or ()), list[Any]()
+        self._securities: Options = {}
         self._start_listing(own["on_duplicate"], own["include_tags"], own["exclude_tags"])
-        for one in middleware:
-            if hasattr(type(one), "on_message"):
-                self.add_middleware(one)
+        for one in adapted:
+            self.add_middleware(one)
         for function in own["tools"] or ():
             self.add_tool(function)
 
@@ -152,6 +159,10 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             if name in ("version", "title", "description", "website_url", "icons"):
                 return getattr(self.info, name)
             raise missing_attribute(type(self).__name__, name)
+
+    def _adapts(self, middleware: Any) -> bool:
+        """Return whether this is middleware of the library, and not Dovetail's own."""
+        return hasattr(type(middleware), "on_message")
 
     @classmethod
     def from_openapi(cls, openapi_spec: Any, client: Any = None, **options: Any) -> Any:  # type: ignore[override]
@@ -266,7 +277,9 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         function = self._adapt_options(kind, function, own)
         if kind == "resource":
             own["mime_type"] = own.get("mime_type") or "text/plain"
-            added = super().add_resource(function, re.sub(r"{(\w+)\*}", r"{+\1}", key), **own)
+            uri = re.sub(r"{(\w+)\*}", r"{+\1}", key)
+            self._securities[uri] = own.pop("security", None) or self._resource_security
+            added = super().add_resource(function, uri, **own)
         else:
             added = getattr(super(), f"add_{kind}")(function, **own)
         self._apply_rules()
@@ -295,7 +308,7 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             own["scopes"] = [*own.get("scopes", ()), *scopes_of(auth, owner)]
         if own.pop("run_in_thread", True) is False:
             raise ConfigError("run_in_thread=False: write the function as `async def`")
-        refused = {key: own.pop(key, None) for key in ("serializer", "app", "security")}
+        refused = {key: own.pop(key, None) for key in ("serializer", "app")}
         refuse_options(refused, owner)
         return inject(function, own.pop("exclude_args", ()))
 
@@ -306,6 +319,22 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             return tool
         definition = replace(tool.definition, output_schema=None)
         return replace(tool, definition=definition, make_result=_make_unstructured_result)
+
+    def _match(self, uri: str) -> Any:
+        resource, values = super()._match(uri)
+        security = self._securities.get(resource.template.text) if resource.template else None
+        if security is not None and (name := security.validate(values)):
+            raise not_found(uri, f"{name} must not be such a path")
+        return resource, values
+
+    def _offer_apps(self, tool: Any = None) -> None:
+        """Declare the extension for apps. Every client sees all tools and views, as in the other
+        libraries, and a view may be registered after its tools."""
+        from .extension import make_apps_extension
+
+        if not self._offers_apps:
+            self.add_extension(make_apps_extension(self))
+            self._offers_apps = True
 
     @overload
     def completion(self, function: F, /) -> F: ...
@@ -514,11 +543,13 @@ class MCPServer(SDKFastMCP):
         website_url: A page about the server.
         icons: Icons that clients may show for the server.
         version: The version of the server.
-        **more: The options of `FastMCP`.
+        **more: The options of `FastMCP`; and extensions, cache_hints, resource_security and
+            subscriptions.
     """
 
     default_name = "mcp-server"
     _returned = Listing._returned
+    _chain_kind = "RequestChain"
 
     def __init__(
         self,
@@ -531,8 +562,24 @@ class MCPServer(SDKFastMCP):
         version: str = "",
         **more: Any,
     ) -> None:
+        from .resources import InMemorySubscriptionBus, ResourceSecurity, forward_events
+
         about: Options = {"title": title, "description": description, "version": version}
+        extensions, bus = more.pop("extensions", None), more.pop("subscriptions", None)
+        self._resource_security = more.pop("resource_security", None) or ResourceSecurity()
         super().__init__(name, instructions, website_url, icons, **about, **more)
+        if isinstance(bus, InMemorySubscriptionBus):
+            forward_events(bus, self)
+        else:
+            refuse_options({"subscriptions": bus or None}, "MCPServer")
+        if extensions:
+            from .extension import apply_extension
+
+            for extension in extensions:
+                apply_extension(self, extension)
+
+    def _adapts(self, middleware: Any) -> bool:
+        return True
 
 
 @asynccontextmanager
