@@ -7,6 +7,7 @@ spelling and can be listed as it is.
 from collections.abc import Callable
 from functools import partial
 from inspect import isawaitable
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -62,6 +63,13 @@ class Component:
         schema: dict[str, Any] = self.registered.signature.schema
         return getattr(self, "input_schema", schema)
 
+    @parameters.setter
+    def parameters(self, schema: dict[str, Any]) -> None:
+        """Replace the schema in the list of the server."""
+        own, new = self.parameters, dict(schema)
+        own.clear()
+        own.update(new)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
         return self.fn(*args, **kwargs)
@@ -91,6 +99,17 @@ class FunctionTool(Component, Tool, dict=True):
         raw = msgspec.Raw(msgspec.json.encode(arguments))
         value = await self._call(self.registered.bind(raw, context))
         return decode_structured(self.registered.make_result(value))
+
+    @property
+    def fn_metadata(self) -> Any:
+        """The model of the arguments, as pydantic describes them. Another model has no effect."""
+        from pydantic import create_model
+
+        fields = {each.name: (Any, ...) for each in self.registered.signature.parameters}
+        schema = classmethod(lambda cls, **options: {**self.parameters})
+        base = type("ToolArguments", (create_model("Base"),), {"model_json_schema": schema})
+        model = create_model(f"{self.name}Arguments", __base__=base, **fields)
+        return SimpleNamespace(arg_model=model)
 
     @classmethod
     def from_tool(cls, tool: Any, **changes: Any) -> Any:

@@ -299,6 +299,13 @@ class InnerView:
             return getattr(self._server, name)
         return (lambda key, *ignored: found.get(str(key))) if verb else found
 
+    @property
+    def request_context(self) -> Any:
+        """The context of the current call, or None."""
+        from .dependencies import find_context
+
+        return find_context()
+
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "instructions":
             self._server.instructions = value

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, Generic, Protocol, TypeVar
@@ -39,6 +40,9 @@ FIELDS = {
     "resources/read": ("uri",),
 }  # fmt: skip
 """The fields of a message that middleware may change."""
+
+
+_INSIDE: ContextVar[bool] = ContextVar("dovetail_compat_inside_middleware", default=False)
 
 
 class MiddlewareContext(Struct, Generic[T], kw_only=True):
@@ -186,6 +190,15 @@ class RequestChain(MiddlewareChain):
     SDK. They see params and results as dicts."""
 
     async def __call__(self, call: Call, next: CallHandler) -> Any:
+        if _INSIDE.get():  # middleware or a tool calls its own server
+            return await next(call)
+        token = _INSIDE.set(True)
+        try:
+            return await self._answer(call, next)
+        finally:
+            _INSIDE.reset(token)
+
+    async def _answer(self, call: Call, next: CallHandler) -> Any:
         received = bytes(call.raw_params) or encode_typed(call.params)
         given, sent, outcome = plain(received), b"", None
 

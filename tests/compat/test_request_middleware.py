@@ -179,3 +179,19 @@ async def test_a_failed_tool_is_a_result_for_middleware() -> None:
         with pytest.raises(ToolError, match="broken"):
             await client.call_tool("fail", {})
     assert seen[-1] is True
+
+
+async def test_middleware_does_not_wrap_the_calls_that_it_makes_itself() -> None:
+    """Otherwise it would call itself without end."""
+    names: list[Any] = []
+    server = MCPServer("shop")
+
+    async def list_first(ctx: Any, call_next: Any) -> Any:
+        names.append([tool.name for tool in await server.list_tools()])
+        return await call_next(ctx)
+
+    server.middleware.append(list_first)
+    server.add_tool(lambda: "hi", name="greet")
+    async with pair(server) as client:
+        assert (await client.call_tool("greet")).text == "hi"
+    assert names[-1] == ["greet"]
