@@ -16,6 +16,9 @@ from ..lazy import lazy
 from . import types
 from .components import (
     BinaryResource,
+    CompatFunctionPrompt as FunctionPrompt,
+    CompatFunctionResource as FunctionResource,
+    CompatFunctionTool as FunctionTool,
     CompatPrompt as Prompt,
     CompatResource as Resource,
     CompatTemplate as ResourceTemplate,
@@ -33,8 +36,9 @@ __all__ = [
     "BinaryResource", "BlobResourceContents", "CallToolResult", "CancelledElicitation",
     "Completion", "CompletionArgument", "CompletionContext", "Context", "CurrentContext",
     "DeclinedElicitation", "EmbeddedResource", "ErrorData", "FastMCP", "FastMCPError", "File",
-    "FileResource", "Icon", "Image", "ImageContent", "MCPError", "MCPServer", "McpError",
-    "Message", "ModelPreferences", "NotFoundError", "Prompt", "PromptError", "PromptMessage",
+    "FileResource", "FunctionPrompt", "FunctionResource", "FunctionTool", "Icon", "Image",
+    "ImageContent", "MCPError", "MCPServer", "McpError", "Message",
+    "ModelPreferences", "NotFoundError", "Prompt", "PromptError", "PromptMessage",
     "PromptReference", "Resource", "ResourceError", "ResourceLink", "ResourceTemplate",
     "ResourceTemplateReference", "SDKFastMCP", "SamplingMessage", "ServerSession", "TextContent",
     "TextResource", "TextResourceContents", "Tool", "ToolAnnotations", "ToolError",
@@ -43,7 +47,7 @@ __all__ = [
 _LAZY = {
     "auth": "AccessToken AuthSettings BearerAuthProvider JWTVerifier RemoteAuthProvider "
     "StaticTokenVerifier TokenVerifier TransportSecuritySettings parse_scopes require_scopes",
-    "components": "FunctionPrompt FunctionResource FunctionTemplate FunctionTool",
+    "components": "FunctionTemplate",
     "dependencies": "CurrentAccessToken CurrentContext CurrentFastMCP CurrentHeaders "
     "CurrentRequest Depends configure_logging get_access_token get_context "
     "get_http_headers get_http_request get_logger get_server",
@@ -52,6 +56,8 @@ _LAZY = {
     "lowlevel": "InitializationOptions LowLevelServer NotificationOptions ReadResourceContents "
     "RequestContext SseServerTransport StreamableHTTPSessionManager "
     "stdio_server",
+    "request_state": "InvalidRequestState RequestStateBoundary RequestStateSecurity",
+    "resolve": "Elicit ListRoots Resolve Sample",
     "middleware": "CallNext DetailedTimingMiddleware ErrorHandlingMiddleware LoggingMiddleware "
     "Middleware MiddlewareContext StructuredLoggingMiddleware TimingMiddleware",
     "request": "ServerRequestContext",
@@ -64,8 +70,8 @@ create_proxy = FastMCP.as_proxy
 _load_lazily, _ = lazy(globals(), _LAZY)
 CLIENTS = frozenset(
     """Client ClientRequestContext ClientSession RequestContext StdioServerParameters
-    create_mcp_http_client sse_client stdio_client streamable_http_client streamablehttp_client
-    websocket_client""".split()  # noqa: SIM905
+    create_connected_server_and_client_session create_mcp_http_client sse_client stdio_client
+    streamable_http_client streamablehttp_client websocket_client""".split()  # noqa: SIM905
 )
 """The names in `client.py`, which is imported on first use. `Client` is FastMCP's."""
 

@@ -4,6 +4,7 @@ A component is the protocol type with the function behind it, so it has every fi
 spelling and can be listed as it is.
 """
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from inspect import isawaitable
@@ -11,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from ..errors import ConfigError
 from ..protocol.base import Wire
@@ -65,10 +66,9 @@ class Component:
 
     @parameters.setter
     def parameters(self, schema: dict[str, Any]) -> None:
-        """Replace the schema in the list of the server."""
-        own, new = self.parameters, dict(schema)
-        own.clear()
-        own.update(new)
+        definition = replace(self.registered.definition, input_schema=schema)
+        self.registered = replace(self.registered, definition=definition)
+        self.server._tools.replace(self.key, self.key, self.registered)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
@@ -103,8 +103,7 @@ class FunctionTool(Component, Tool, dict=True):
     @property
     def fn_metadata(self) -> Any:
         """The model of the arguments, as pydantic describes them. Another model has no effect."""
-        from pydantic import create_model
-
+        create_model: Any = sys.modules["pydantic"].create_model
         fields = {each.name: (Any, ...) for each in self.registered.signature.parameters}
         schema = classmethod(lambda cls, **options: {**self.parameters})
         base = type("ToolArguments", (create_model("Base"),), {"model_json_schema": schema})
@@ -182,6 +181,10 @@ TextResource, BinaryResource = partial(_make_resource, "text"), partial(_make_re
 FileResource = partial(_make_resource, "path", is_file=True)
 CompatTool = spelled("Tool", Tool, from_function=FunctionTool.from_function,
                      from_tool=FunctionTool.from_tool)  # fmt: skip
+CompatFunctionTool, CompatFunctionPrompt, CompatFunctionResource = (
+    spelled(kind.__name__, kind, make=kind.from_function, from_function=kind.from_function)
+    for kind in (FunctionTool, FunctionPrompt, FunctionResource)
+)
 CompatPrompt = spelled("Prompt", Prompt, from_function=FunctionPrompt.from_function)
 CompatResource = spelled("Resource", Resource, from_function=FunctionResource.from_function)
 CompatTemplate = spelled("ResourceTemplate", ResourceTemplate,

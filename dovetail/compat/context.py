@@ -1,10 +1,17 @@
 """The context with the API of FastMCP and the official SDK, on top of `dovetail.Context`."""
 
+from collections.abc import Mapping
 from functools import partialmethod
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
-from ..protocol.client_features import CreateMessageResult, ListRootsResult
+import msgspec
+
+from ..ports import Caller
+from ..protocol.base import Implementation
+from ..protocol.client_features import CreateMessageResult, ElicitResult, ListRootsResult
+from ..protocol.lifecycle import InitializeParams
 from ..protocol.utilities import SEVERITY
+from ..revisions import decode
 from ..server.context import Context, Elicited, Flush, must_await
 from .instead import missing_attribute
 from .types import ReadPart, ReadParts
@@ -25,6 +32,8 @@ else:
 LEVELS: tuple[Any, ...] = (*SEVERITY,)
 """The log levels. This is not a dict, because messages are looked up in it and may not be
 hashable."""
+ANSWERS = {"action": ElicitResult, "roots": ListRootsResult, "model": CreateMessageResult}
+"""The types of answers, each by a field that only it has."""
 
 
 class CompatContext(Context[Any], Generic[A, B, C]):
@@ -72,6 +81,17 @@ class CompatContext(Context[Any], Generic[A, B, C]):
     def protocol_version(self) -> str:
         """The protocol revision that the client uses."""
         return self.revision
+
+    @property
+    def client_capabilities(self) -> Any:
+        """The capabilities that the client declared."""
+        return self.capabilities
+
+    @property
+    def input_responses(self) -> Mapping[str, Any] | None:  # type: ignore[override]
+        """The answers to the questions that the function has returned; None on the first run."""
+        answers = self._call.input_responses.items()
+        return {key: _read_answer(answer) for key, answer in answers} or None
 
     @property
     def lifespan_context(self) -> Any:
@@ -183,6 +203,14 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         """
         return self.progress(progress, total, message)
 
+    def _notify_changed(self, kind: str) -> Flush:
+        self._server.notify_list_changed(kind)
+        return Flush(self._call)
+
+    notify_tools_changed = partialmethod(_notify_changed, "tools")
+    notify_resources_changed = partialmethod(_notify_changed, "resources")
+    notify_prompts_changed = partialmethod(_notify_changed, "prompts")
+
     @must_await
     async def read_resource(self, uri: Any) -> ReadParts:  # type: ignore[override]
         """Read a resource from the same server, as parts with `.content` and `.mime_type`.
@@ -242,6 +270,20 @@ class CompatContext(Context[Any], Generic[A, B, C]):
     close_standalone_sse_stream = close_sse_stream
 
 
+def _read_answer(raw: Any) -> Any:
+    fields = msgspec.json.decode(raw)
+    kind = next((ANSWERS[name] for name in ANSWERS if name in fields), None)
+    return fields if kind is None else decode(raw, kind)
+
+
+def describe_caller(caller: Caller) -> InitializeParams:
+    """Return what a client said about itself."""
+    version, info = caller.revision.version, cast("Implementation", caller.info)
+    return InitializeParams(
+        protocol_version=version, capabilities=caller.capabilities, client_info=info
+    )
+
+
 def read_parts(contents: Any) -> ReadParts:
     """Return the contents of a resource as parts with `.content` and `.mime_type`."""
     return ReadParts(
@@ -277,7 +319,92 @@ class CompatSession:
             max_tokens: The maximum length of the reply, in tokens.
             **options: The options of `dovetail.Context.sample`.
         """
+        options.pop("related_request_id", None)
         return (await self._context.sample(messages, max_tokens=max_tokens, **options)).result
+
+    @property
+    def client_capabilities(self) -> Any:
+        """The capabilities that the client declared."""
+        return self._context.capabilities
+
+    @property
+    def client_params(self) -> InitializeParams:
+        """What the client said about itself."""
+        return describe_caller(self._context._call.caller)
+
+    async def elicit(self, message: str, requested_schema: Any = None, *_: Any, **more: Any) -> Any:
+        """Ask the user to fill in a form.
+
+        Args:
+            message: The question to show to the user.
+            requested_schema: The JSON schema of the form.
+            **more: `requestedSchema`, which is the same in release 1.
+        """
+        answer = await self._context.elicit(message, requested_schema or more["requestedSchema"])
+        return ElicitResult(action=answer.action, content=answer.data)
+
+    elicit_form = elicit
+
+    async def elicit_url(
+        self, message: str, url: str, elicitation_id: str, *_: Any, **ignored: Any
+    ) -> Any:
+        """Ask the user to visit a page.
+
+        Args:
+            message: The reason for the visit, which is shown to the user.
+            url: The URL of the page.
+            elicitation_id: Identifies the visit.
+            **ignored: Other arguments of the official SDK; they have no effect.
+        """
+        answer = await self._context.elicit_url(message, url, elicitation_id)
+        return ElicitResult(action=answer.action)
+
+    async def send_elicit_complete(self, elicitation_id: str, *_: Any, **ignored: Any) -> None:
+        """Notify the client that its user has finished on a page.
+
+        Args:
+            elicitation_id: The id of the visit.
+            **ignored: Other arguments of the official SDK; they have no effect.
+        """
+        self._context.elicitation_complete(elicitation_id)
+
+    async def report_progress(self, *progress: Any, **more: Any) -> None:
+        """Report progress, if the client asked for progress updates.
+
+        Args:
+            *progress: The arguments of `Context.report_progress`.
+            **more: The same by name.
+        """
+        await self._context.report_progress(*progress, **more)
+
+    async def send_progress_notification(self, token: Any = None, *args: Any, **more: Any) -> None:
+        """Report progress, if the client asked for progress updates.
+
+        Args:
+            token: Has no effect: progress belongs to the call that is being answered.
+            *args: The arguments of `report_progress`.
+            **more: The same by name.
+        """
+        ignored = ("progress_token", "related_request_id")
+        given = {key: value for key, value in more.items() if key not in ignored}
+        await self._context.report_progress(*args, **given)
+
+    async def send_notification(self, notification: Any, *_: Any, **ignored: Any) -> None:
+        """Send a notification to the client.
+
+        Args:
+            notification: The notification.
+            **ignored: Other arguments of the official SDK; they have no effect.
+        """
+        method, params = notification.method, notification.params
+        if method == "notifications/message":  # only from the level that the client asked for
+            await self._context.log(params.level, params.data, logger=params.logger)
+        elif method == "notifications/resources/updated":
+            await self.send_resource_updated(params.uri)
+        elif method.endswith("/list_changed"):
+            await self._send_list_changed(method.split("/")[1])
+        else:
+            self._context._emit(method, params)
 
     async def list_roots(self) -> ListRootsResult:
         """Return the directories that the client wants the server to work in."""

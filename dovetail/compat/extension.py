@@ -7,13 +7,18 @@ from typing import Any, TypeVar
 from msgspec import defstruct
 from msgspec.structs import replace
 
-from ..connection.extension import Extension as ProtocolExtension, has_declared, missing_extension
 from ..errors import InvalidParams, MethodNotFound, MissingCapability
+from ..extensions import (
+    Extension as ProtocolExtension,
+    Method,
+    Params,
+    Result,
+    has_declared,
+    missing_extension,
+)
 from ..extensions.apps.settings import ID as EXTENSION_ID, MIME_TYPE as APP_MIME_TYPE, get_ui
 from ..ports import Call, CallHandler
-from ..protocol.base import Params, Result
 from ..protocol.decoding import plain
-from ..protocol.methods import Method
 from ..protocol.resources import ReadResourceResult
 from .components import TextResource
 from .request import make_request_context, make_result, read_tool_params

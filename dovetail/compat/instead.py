@@ -36,11 +36,9 @@ REFUSED = {
 
 RATES, PROVIDER = "use FastMCP(rates=…): docs/guides/limits-and-audit.md", f"use Provider: {GUIDE}"
 ELSEWHERE = {
-    "Elicit": "call ctx.elicit(…) in the function; it works in every era: docs/guides/asking.md",
     "OAuthProvider": PROVIDER,
     "OAuthProxy": PROVIDER,
     "RateLimitingMiddleware": RATES,
-    "Resolve": "call ctx.elicit(…) in the function; it works in every era: docs/guides/asking.md",
     "ResponseCachingMiddleware": "use FastMCP(cache=…): docs/guides/caching.md",
     "SlidingWindowRateLimitingMiddleware": RATES,
 }

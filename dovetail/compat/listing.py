@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable
 from functools import partial, partialmethod
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -23,6 +24,14 @@ METHOD_BY_KIND = {
     "tools": "tools/list", "resources": "resources/list", "prompts": "prompts/list",
     "templates": "resources/templates/list",
 }  # fmt: skip
+
+
+LOW_LEVEL = frozenset(
+    """add_request_handler call_tool completion get_prompt list_prompts list_resource_templates
+    list_resources list_tools read_resource request_handlers set_logging_level subscribe_resource
+    unsubscribe_resource""".split()  # noqa: SIM905
+)
+"""The attributes of the low-level server inside a server: mostly decorators of handlers."""
 
 
 class NoClient:
@@ -78,6 +87,7 @@ class MiddlewareHost(Server):
 class Listing(MiddlewareHost):
     """The methods with which a program uses its own server."""
 
+    _inner: Any = None
     _duplicates = "warn"
 
     def _start_listing(self, on_duplicate: str | None, include: Any, exclude: Any) -> None:
@@ -257,11 +267,14 @@ class Listing(MiddlewareHost):
         """
         return await self._ask("prompts/get", name=name, arguments=arguments)
 
-    @property
-    def _mcp_server(self) -> "InnerView":
-        return InnerView(self)
+    def get_context(self) -> Any:
+        """Return the context of the current call, or raise RuntimeError."""
+        from .dependencies import get_context
 
-    _lowlevel_server = _tool_manager = _resource_manager = _prompt_manager = _mcp_server
+        return get_context()
+
+    _mcp_server = _lowlevel_server = property(lambda self: InnerView(self, low_level=True))
+    _tool_manager = _resource_manager = _prompt_manager = property(lambda self: InnerView(self))
 
 
 def _key(one: Any) -> str:
@@ -279,20 +292,45 @@ def _matches(wanted: dict[str, Any], kind: str, name: str, definition: Any) -> b
     return all(own[key] & {*values} for key, values in wanted.items() if values is not None)
 
 
+class Removable(dict[str, Any]):
+    """Components by name; what is removed here, the server removes, too."""
+
+    registry: Registry[Any]
+
+    def pop(self, name: str, *default: Any) -> Any:
+        """Remove a component."""
+        if name in self:
+            self.registry.remove(name)
+        return super().pop(name, *default)
+
+    __delitem__ = pop
+
+
+def _low_level(server: Any) -> Any:
+    """Return the low-level server that registers handlers for this server."""
+    if server._inner is None:
+        server._inner = import_module("dovetail.compat.lowlevel").LowLevelServer(server.name)
+        server._inner.add_handlers = server.add_handlers
+    return server._inner
+
+
 class InnerView:
     """The server and the managers inside the other libraries, as far as programs use them:
     `list_tools()`, `get_tool(name)`, `_tools`, `version`, and so on."""
 
-    def __init__(self, server: Any) -> None:
-        self.__dict__["_server"] = server
+    def __init__(self, server: Any, low_level: bool = False) -> None:
+        self.__dict__.update(_server=server, _low_level=low_level)
 
     def __getattr__(self, name: str) -> Any:
         verb, _, kind = name.partition("_")
         plural = kind if kind.endswith("s") else f"{kind}s"
+        if self._low_level and name in LOW_LEVEL:
+            return getattr(_low_level(self._server), name)
         if verb not in ("", "list", "get") or plural not in METHOD_BY_KIND:
             return getattr(self._server, name)
         items = self._server._items(plural).items()
-        found = {key: wrap(one, self._server) for key, one in items}
+        found = Removable((key, wrap(one, self._server)) for key, one in items)
+        found.registry = self._server._kinds[plural[:-1]]
         if verb == "list":
             return lambda: [*found.values()]
         if verb == "get" and kind == plural:

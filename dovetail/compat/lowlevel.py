@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
-from functools import partial
+from functools import cache, partial
 from inspect import signature
 from types import SimpleNamespace
 from typing import Any
@@ -19,9 +19,10 @@ from msgspec.structs import replace
 
 from ..errors import CannotAsk, ConfigError, InternalError, ProtocolError, UrlRequired
 from ..ports import Call
-from ..protocol import CompleteResult, Completion, ElicitResult, ServerCapabilities
+from ..protocol import CompleteResult, Completion, ServerCapabilities
 from ..protocol.base import Wire
 from ..protocol.header_params import find_header_params
+from ..protocol.lifecycle import InputRequired
 from ..protocol.methods import METHODS
 from ..protocol.tools import ToolResult
 from ..schema.validation import compile as compile_schema
@@ -31,7 +32,7 @@ from ..server.server import Server
 from ..server.service import answer_in_connection
 from ..server.tools import describe_failure, make_error_result
 from . import types
-from .context import CompatContext, CompatSession
+from .context import CompatContext
 from .instead import missing_attribute, refuse_options
 from .listing import MiddlewareHost
 from .request import make_request_context, make_result, read_tool_params
@@ -72,45 +73,6 @@ class Attributes(SimpleNamespace):
 NotificationOptions = InitializationOptions = RequestContext = Attributes
 
 
-class LowLevelSession(CompatSession):
-    """The session, with the questions and the progress that low-level handlers send."""
-
-    __slots__ = ()
-
-    async def elicit(self, message: str, requested_schema: Any = None, *_: Any, **more: Any) -> Any:
-        """Ask the user to fill in a form."""
-        schema = requested_schema or more.get("requestedSchema")
-        answer = await self._context.elicit(message, schema)
-        return ElicitResult(action=answer.action, content=answer.data)
-
-    elicit_form = elicit
-
-    async def elicit_url(self, message: str, url: str, elicitation_id: str, *_: Any) -> Any:
-        """Ask the user to visit a page."""
-        answer = await self._context.elicit_url(message, url, elicitation_id)
-        return ElicitResult(action=answer.action)
-
-    async def report_progress(self, *progress: Any, **more: Any) -> None:
-        """Report progress, if the client asked for progress updates."""
-        await self._context.report_progress(*progress, **more)
-
-    async def send_progress_notification(self, token: Any = None, *args: Any, **more: Any) -> None:
-        """Report progress, if the client asked for progress updates."""
-        ignored = ("progress_token", "related_request_id")
-        given = {key: value for key, value in more.items() if key not in ignored}
-        await self._context.report_progress(*args, **given)
-
-
-class LowLevelContext(CompatContext):
-    """The context of a call to a low-level server."""
-
-    __slots__ = ()
-
-    @property
-    def session(self) -> LowLevelSession:
-        return LowLevelSession(self)
-
-
 class RequestHandlers(dict[Any, Any]):
     """The handlers by request type; assigning one registers it."""
 
@@ -127,16 +89,16 @@ class RequestHandlers(dict[Any, Any]):
 class LowLevelServer(MiddlewareHost):
     """The low-level server of the official SDK."""
 
-    context_type, _options, _chain_kind = LowLevelContext, None, "RequestChain"
+    context_type, _options, _chain_kind = CompatContext, None, "RequestChain"
     notify_list_changed = FastMCP.notify_list_changed
     __class_getitem__ = classmethod(lambda cls, item: cls)
 
     def __init__(self, name: str, *about: Any, **more: Any) -> None:
         more |= dict(zip(ABOUT, about, strict=False)) | {"cache": more.pop("cache_hints", None)}
-        self._get_schema = more.pop("get_tool_input_schema", None)
         middleware, listen = more.pop("middleware", None), more.pop(LISTEN, None)
         super().__init__(name, **{key: more.pop(key) for key in ABOUT if more.get(key)})
         self.request_handlers, self._listed = RequestHandlers(self), dict[str, Any]()
+        self._input_schema = more.pop("get_tool_input_schema", None) or (lambda name: None)
         for key in [key for key in more if key[:3] == "on_"]:
             if (handler := more.pop(key)) is not None and key not in UNUSED:
                 self._register(key.removeprefix("on_"), handler, with_context=True)
@@ -191,9 +153,17 @@ class LowLevelServer(MiddlewareHost):
     request_context = property(lambda self: _request.get())
     can_ask = _can_change = lambda self, *_: True  # type: ignore[assignment]
 
+    def header_params(self, tool: str) -> Any:
+        """Return the tool parameters that HTTP requests repeat in their headers."""
+        return find_header_params(self._input_schema(tool) or {})
+
     async def _answer(self, request_type: Any, call: Call) -> Any:
+        context = self.context_type(call, self)
         params = read_tool_params(call) if call.name == "tools/call" else call.params
-        token = _request.set(make_request_context(self.context_type(call, self), params))
+        if call.method.asks:
+            answers, state = context.input_responses, context.request_state
+            params = replace(params, input_responses=answers, request_state=state)
+        token = _request.set(make_request_context(context, params))
         try:
             request = request_type.kind(method=call.name, params=params)
             value = await self.request_handlers[request_type](request)
@@ -254,11 +224,6 @@ class LowLevelServer(MiddlewareHost):
         capabilities = self.get_capabilities(*options, **more)
         return InitializationOptions(capabilities=capabilities, **about)
 
-    def header_params(self, tool: str) -> Any:
-        """Return the tool parameters that HTTP requests repeat in their headers."""
-        schema = None if self._get_schema is None else self._get_schema(tool)
-        return () if schema is None else find_header_params(schema)
-
     def streamable_http_app(
         self, streamable_http_path: str = "/mcp", host: Any = None, **options: Any
     ) -> Any:
@@ -281,7 +246,14 @@ class LowLevelServer(MiddlewareHost):
 def _url(params: Any, field: str) -> Any:
     """Return a field of the params; a URI is pydantic's type, if the server uses pydantic."""
     value, pydantic = getattr(params, field), sys.modules.get("pydantic")
-    return pydantic.AnyUrl(value) if pydantic and field == "uri" else value
+    return _url_type(pydantic.AnyUrl)(value) if pydantic and field == "uri" else value
+
+
+@cache
+def _url_type(base: Any) -> Any:
+    """Return a URL type whose values equal the text of the same URL, as resources have it."""
+    equal = {"__eq__": lambda self, other: str(self) == str(other), "__hash__": base.__hash__}
+    return type("Url", (base,), equal)
 
 
 def _problem(what: str, schema: Any, value: Any) -> ToolResult | None:
@@ -293,7 +265,7 @@ def _make_result(call: Call, value: Any) -> Any:
     kind: Any = METHODS[call.name].result
     if kind is CompleteResult and not isinstance(value, CompleteResult):
         return kind(completion=value or Completion(values=[]))
-    if call.name not in LISTS or isinstance(value, Wire):
+    if call.name not in LISTS or isinstance(value, Wire | InputRequired):
         return make_result(call.method, value)
     if call.name == "resources/read":
         parts = [types.ReadPart(value)] if isinstance(value, str | bytes) else list(value)

@@ -21,6 +21,7 @@ from ..protocol.raw import RawObject, encode_raw, encode_typed
 from ..protocol.tools import ToolResult
 from ..server.tools import describe_failure, make_error_result
 from .components import Component, wrap
+from .context import describe_caller
 from .request import ServerRequestContext, make_request_context, make_result
 
 T = TypeVar("T")
@@ -137,11 +138,7 @@ class MiddlewareChain:
         """Run the middleware for the `initialize` request of a new session; an error refuses it."""
         if pending is not None:
             await pending()
-        params = InitializeParams(
-            protocol_version=caller.revision.version,
-            capabilities=caller.capabilities,
-            client_info=caller.info,  # type: ignore[arg-type]
-        )
+        params = describe_caller(caller)
 
         async def innermost(context: Any) -> None:
             return None

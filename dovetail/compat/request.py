@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from ..ports import Call
 from ..protocol.base import EmptyResult, Result
@@ -56,7 +56,7 @@ def make_result(method: Method, value: Any) -> Any:
     """Return what a function returned as a result that can be sent."""
     if value is None:
         return EmptyResult()
-    if not isinstance(value, dict | Result) and hasattr(value, "model_dump"):
+    if not isinstance(value, dict | Struct) and hasattr(value, "model_dump"):
         value = value.model_dump(by_alias=True, mode="json", exclude_none=True)
     if not isinstance(value, dict):
         return value

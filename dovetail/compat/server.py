@@ -39,7 +39,7 @@ SETTINGS: Options = {
     "message_path": "/messages/", "json_response": False, "stateless_http": False,
     "log_level": None, "warn_on_duplicate_tools": True, "warn_on_duplicate_resources": True,
     "warn_on_duplicate_prompts": True, "dependencies": (), "debug": False, "event_store": None,
-    "transport_security": None,
+    "transport_security": None, "request_state_security": None, "retry_interval": None,
 }  # fmt: skip
 """The attributes of `settings`, which the constructor accepts as options. The message path,
 `dependencies`, `debug` and the event store have no effect."""
@@ -292,7 +292,7 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
     def _adapt_options(self, kind: str, function: Any, own: Options) -> Any:
         """Give the options the names that `Server` uses; tags and versions go into the `_meta`.
         Return the function without its dependencies."""
-        from .dependencies import inject
+        from .dependencies import in_anyio_thread, inject
 
         owner = str(own.get("name") or getattr(function, "__name__", "A component"))
         about = {"tags": sorted(own.pop("tags", ())), "version": own.pop("version", None)}
@@ -310,6 +310,8 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             raise ConfigError("run_in_thread=False: write the function as `async def`")
         refused = {key: own.pop(key, None) for key in ("serializer", "app")}
         refuse_options(refused, owner)
+        if "from_thread" in getattr(getattr(function, "__code__", None), "co_names", ()):
+            function = in_anyio_thread(function)
         return inject(function, own.pop("exclude_args", ()))
 
     def _compile_tool(self, function: Callable[..., Any], options: Any) -> RegisteredTool:
@@ -491,6 +493,10 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             own["origins"] += security.allowed_origins if checked else []
         if self._base_url is not None:
             own["public_url"] = str(self._base_url).rstrip("/") + path
+        if (states := take("request_state_security")) is not None and states.keys:
+            own["keys"] = states.keys
+        if (milliseconds := take("retry_interval")) is not None:
+            self.limits = replace(self.limits, retry=milliseconds / 1000)
         take("message_path")
         if take("event_store") is not None:
             self._warn("event_store= has no effect: Dovetail itself resumes streams")

@@ -389,6 +389,35 @@ def _hints(hint: Any, cls: type) -> dict[str, Any]:
     return dict(zip(hints, get_args(together), strict=True))
 
 
+def describe_attributes(cls: Any) -> Any:
+    """Return a struct with the public annotated attributes of a plain class, or None if there are
+    none or if the class is a collection."""
+    if not isinstance(cls, type) or issubclass(cls, (Struct, abc.Collection)):
+        return None
+    try:
+        hints = get_type_hints(cls, include_extras=True)
+    except (NameError, TypeError):
+        return None
+    rows = [
+        (name, hint, *_class_default(cls, name))
+        for name, hint in hints.items()
+        if name[0] != "_" and (get_origin(hint) or hint) is not typing.ClassVar
+    ]
+    space = {"__doc__": cls.__doc__}
+    return msgspec.defstruct(cls.__name__, rows, kw_only=True, namespace=space) if rows else None
+
+
+def _class_default(cls: type, name: str) -> tuple[Any, ...]:
+    default = getattr(cls, name, NODEFAULT)
+    if default is NODEFAULT or hasattr(default, "__get__"):  # a slot or a property
+        return ()
+    return (
+        (msgspec.field(default_factory=lambda: default),)
+        if default.__hash__ is None
+        else (default,)
+    )
+
+
 def _visible_default(value: Any, factory: Any, none: object = NODEFAULT) -> Any:
     """Return the default that the schema shows. A factory may have side effects, so it is called
     only if it creates an empty collection."""

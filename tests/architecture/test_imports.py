@@ -82,7 +82,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "testing": VALUES | {"server", "client", "transports", "connection", "serve", "auth", "mcplog"},
     "mcplog": {"ports", "__init__"},
-    "compat": LOW | {"ports", "revisions", "schema", "server", "client", "transports", "auth"},
+    "compat": LOW
+    | {"ports", "revisions", "schema", "extensions", "server", "client", "transports", "auth"},
     "inspector": VALUES
     | {
         "__init__",
@@ -132,6 +133,7 @@ DOORS = {
     "httptools": {"serve", "transports"},  # parses requests in one, responses in the other
     "uvloop": {"serve"},
     "starlette": {"compat"},
+    "anyio": {"compat"},
     "cryptography": {"sealing"},
     "joserfc": {"auth"},
     "keyring": {"auth"},

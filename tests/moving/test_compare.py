@@ -70,6 +70,13 @@ def test_an_error_that_the_library_hides_is_equal_to_any_error() -> None:
     assert differences(hidden, snapshot(text("3")))
 
 
+def test_questions_may_be_asked_where_the_library_fails() -> None:
+    error = {"code": -32603, "message": "Handler returned an invalid result"}
+    unasked, other = snapshot({"error": error}), snapshot({"error": {**error, "message": "no"}})
+    assert differences(unasked, snapshot(text("3"))) == []
+    assert differences(unasked, other) and differences(other, snapshot(text("3")))
+
+
 def test_answers_that_differ_between_two_runs_are_left_out() -> None:
     first, second = snapshot(text("12:01")), snapshot(text("12:02"))
     skipped = unstable_answers(first, second)
