@@ -16,9 +16,6 @@ from ..lazy import lazy
 from . import types
 from .components import (
     BinaryResource,
-    CompatFunctionPrompt as FunctionPrompt,
-    CompatFunctionResource as FunctionResource,
-    CompatFunctionTool as FunctionTool,
     CompatPrompt as Prompt,
     CompatResource as Resource,
     CompatTemplate as ResourceTemplate,
@@ -36,9 +33,8 @@ __all__ = [
     "BinaryResource", "BlobResourceContents", "CallToolResult", "CancelledElicitation",
     "Completion", "CompletionArgument", "CompletionContext", "Context", "CurrentContext",
     "DeclinedElicitation", "EmbeddedResource", "ErrorData", "FastMCP", "FastMCPError", "File",
-    "FileResource", "FunctionPrompt", "FunctionResource", "FunctionTool", "Icon", "Image",
-    "ImageContent", "MCPError", "MCPServer", "McpError", "Message",
-    "ModelPreferences", "NotFoundError", "Prompt", "PromptError", "PromptMessage",
+    "FileResource", "Icon", "Image", "ImageContent", "MCPError", "MCPServer", "McpError",
+    "Message", "ModelPreferences", "NotFoundError", "Prompt", "PromptError", "PromptMessage",
     "PromptReference", "Resource", "ResourceError", "ResourceLink", "ResourceTemplate",
     "ResourceTemplateReference", "SDKFastMCP", "SamplingMessage", "ServerSession", "TextContent",
     "TextResource", "TextResourceContents", "Tool", "ToolAnnotations", "ToolError",
@@ -47,7 +43,7 @@ __all__ = [
 _LAZY = {
     "auth": "AccessToken AuthSettings BearerAuthProvider JWTVerifier RemoteAuthProvider "
     "StaticTokenVerifier TokenVerifier TransportSecuritySettings parse_scopes require_scopes",
-    "components": "FunctionTemplate",
+    "components": "FunctionPrompt FunctionResource FunctionTemplate FunctionTool",
     "dependencies": "CurrentAccessToken CurrentContext CurrentFastMCP CurrentHeaders "
     "CurrentRequest Depends configure_logging get_access_token get_context "
     "get_http_headers get_http_request get_logger get_server",

@@ -89,7 +89,7 @@ class Component:
         return await value if isawaitable(value) else value
 
 
-class FunctionTool(Component, Tool, dict=True):
+class ToolComponent(Component, Tool, dict=True):
     """A tool and its function."""
 
     kind = "tool"
@@ -117,7 +117,7 @@ class FunctionTool(Component, Tool, dict=True):
         return cls.from_function(fn, **options)
 
 
-class FunctionPrompt(Component, Prompt, dict=True):
+class PromptComponent(Component, Prompt, dict=True):
     """A prompt and its function."""
 
     kind = "prompt"
@@ -127,16 +127,16 @@ class FunctionPrompt(Component, Prompt, dict=True):
         return make_prompt_result(self.registered, await self.read(**(arguments or {})))
 
 
-class FunctionResource(Component, Resource, dict=True):
+class ResourceComponent(Component, Resource, dict=True):
     """A resource and its function."""
 
 
-class FunctionTemplate(Component, ResourceTemplate, dict=True):
+class TemplateComponent(Component, ResourceTemplate, dict=True):
     """A resource template and its function."""
 
 
-KINDS: dict[Any, Any] = {Tool: FunctionTool, Prompt: FunctionPrompt, Resource: FunctionResource,
-                         ResourceTemplate: FunctionTemplate}  # fmt: skip
+KINDS: dict[Any, Any] = {Tool: ToolComponent, Prompt: PromptComponent, Resource: ResourceComponent,
+                         ResourceTemplate: TemplateComponent}  # fmt: skip
 
 
 def wrap(registered: Any, server: Any = None, options: dict[str, Any] | None = None) -> Any:
@@ -169,7 +169,7 @@ def _make_resource(source: str, is_file: bool = False, **options: Any) -> Any:
     is_text = not options.pop("is_binary", not kind.startswith("text/") and "json" not in kind)
     uri = str(options.pop("uri", f"file://{value}"))
     read = partial(_read_file, value, is_text) if is_file else lambda: value
-    return FunctionResource.from_function(read, uri, **{"name": uri, **options})
+    return ResourceComponent.from_function(read, uri, **{"name": uri, **options})
 
 
 def _read_file(path: Any, is_text: bool) -> str | bytes:
@@ -179,14 +179,14 @@ def _read_file(path: Any, is_text: bool) -> str | bytes:
 
 TextResource, BinaryResource = partial(_make_resource, "text"), partial(_make_resource, "data")
 FileResource = partial(_make_resource, "path", is_file=True)
-CompatTool = spelled("Tool", Tool, from_function=FunctionTool.from_function,
-                     from_tool=FunctionTool.from_tool)  # fmt: skip
-CompatFunctionTool, CompatFunctionPrompt, CompatFunctionResource = (
-    spelled(kind.__name__, kind, make=kind.from_function, from_function=kind.from_function)
-    for kind in (FunctionTool, FunctionPrompt, FunctionResource)
+CompatTool = spelled("Tool", Tool, from_function=ToolComponent.from_function,
+                     from_tool=ToolComponent.from_tool)  # fmt: skip
+FunctionTool, FunctionPrompt, FunctionResource, FunctionTemplate = (
+    spelled(f"Function{name}", kind, make=kind.from_function, from_function=kind.from_function)
+    for name, kind in zip(("Tool", "Prompt", "Resource", "Template"), KINDS.values(), strict=True)
 )
-CompatPrompt = spelled("Prompt", Prompt, from_function=FunctionPrompt.from_function)
-CompatResource = spelled("Resource", Resource, from_function=FunctionResource.from_function)
+CompatPrompt = spelled("Prompt", Prompt, from_function=PromptComponent.from_function)
+CompatResource = spelled("Resource", Resource, from_function=ResourceComponent.from_function)
 CompatTemplate = spelled("ResourceTemplate", ResourceTemplate,
-                         from_function=FunctionTemplate.from_function,
-                         from_template=FunctionTemplate.from_function)  # fmt: skip
+                         from_function=TemplateComponent.from_function,
+                         from_template=TemplateComponent.from_function)  # fmt: skip

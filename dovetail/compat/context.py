@@ -332,12 +332,19 @@ class CompatSession:
         """What the client said about itself."""
         return describe_caller(self._context._call.caller)
 
-    async def elicit(self, message: str, requested_schema: Any = None, *_: Any, **more: Any) -> Any:
+    async def elicit(
+        self,
+        message: str,
+        requested_schema: Any = None,
+        related_request_id: Any = None,
+        **more: Any,
+    ) -> Any:
         """Ask the user to fill in a form.
 
         Args:
             message: The question to show to the user.
             requested_schema: The JSON schema of the form.
+            related_request_id: Has no effect: messages belong to the call that is answered.
             **more: `requestedSchema`, which is the same in release 1.
         """
         answer = await self._context.elicit(message, requested_schema or more["requestedSchema"])
@@ -346,7 +353,7 @@ class CompatSession:
     elicit_form = elicit
 
     async def elicit_url(
-        self, message: str, url: str, elicitation_id: str, *_: Any, **ignored: Any
+        self, message: str, url: str, elicitation_id: str, related_request_id: Any = None
     ) -> Any:
         """Ask the user to visit a page.
 
@@ -354,17 +361,19 @@ class CompatSession:
             message: The reason for the visit, which is shown to the user.
             url: The URL of the page.
             elicitation_id: Identifies the visit.
-            **ignored: Other arguments of the official SDK; they have no effect.
+            related_request_id: Has no effect: messages belong to the call that is answered.
         """
         answer = await self._context.elicit_url(message, url, elicitation_id)
         return ElicitResult(action=answer.action)
 
-    async def send_elicit_complete(self, elicitation_id: str, *_: Any, **ignored: Any) -> None:
+    async def send_elicit_complete(
+        self, elicitation_id: str, related_request_id: Any = None
+    ) -> None:
         """Notify the client that its user has finished on a page.
 
         Args:
             elicitation_id: The id of the visit.
-            **ignored: Other arguments of the official SDK; they have no effect.
+            related_request_id: Has no effect: messages belong to the call that is answered.
         """
         self._context.elicitation_complete(elicitation_id)
 
@@ -389,12 +398,12 @@ class CompatSession:
         given = {key: value for key, value in more.items() if key not in ignored}
         await self._context.report_progress(*args, **given)
 
-    async def send_notification(self, notification: Any, *_: Any, **ignored: Any) -> None:
+    async def send_notification(self, notification: Any, related_request_id: Any = None) -> None:
         """Send a notification to the client.
 
         Args:
             notification: The notification.
-            **ignored: Other arguments of the official SDK; they have no effect.
+            related_request_id: Has no effect: messages belong to the call that is answered.
         """
         method, params = notification.method, notification.params
         if method == "notifications/message":  # only from the level that the client asked for

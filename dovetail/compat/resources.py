@@ -3,6 +3,7 @@ template, and the events that subscribers are notified of."""
 
 import re
 from collections.abc import Callable, Mapping, Set
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from ..protocol.uri_template import UriTemplate as ProtocolUriTemplate
 from ..server.caching import Cache
 
 PathEscapeError = type("PathEscapeError", (ValueError,), {"__doc__": "A path leads elsewhere."})
-ResourceUpdated = defstruct("ResourceUpdated", [("uri", str)], frozen=True)
+ResourceUpdated: Any = defstruct("ResourceUpdated", [("uri", str)], frozen=True)
 ToolsListChanged, ResourcesListChanged, PromptsListChanged = (
     defstruct(f"{kind.capitalize()}ListChanged", [], namespace={"kind": kind}, frozen=True)
     for kind in ("tools", "resources", "prompts")
@@ -83,17 +84,18 @@ class InMemorySubscriptionBus:
     """Passes events on to its listeners."""
 
     def __init__(self) -> None:
-        self._listeners: list[Callable[[Any], None]] = []
+        self._listeners: dict[object, Callable[[Any], None]] = {}
 
     async def publish(self, event: Any) -> None:
         """Call all listeners with an event."""
-        for listener in [*self._listeners]:
+        for listener in [*self._listeners.values()]:
             listener(event)
 
-    def subscribe(self, listener: Callable[[Any], None]) -> Callable[[], None]:
+    def subscribe(self, listener: Callable[[Any], None]) -> Callable[[], Any]:
         """Add a listener, and return the function that removes it."""
-        self._listeners.append(listener)
-        return lambda: listener in self._listeners and self._listeners.remove(listener)
+        token = object()
+        self._listeners[token] = listener
+        return partial(self._listeners.pop, token, None)
 
 
 def ListenHandler(bus: Any, **limits: int) -> Any:
