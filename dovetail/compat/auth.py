@@ -1,11 +1,11 @@
 """The classes with which FastMCP and the official SDK check access tokens, on top of
 `dovetail.auth`."""
 
+import re
 from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from ..auth import Bearer, TokenRefused
@@ -228,12 +228,8 @@ def _as_tuple(value: str | Sequence[str] | None) -> tuple[str, ...]:
 
 def parse_scopes(value: Any) -> list[str] | None:
     """Return the scopes in a list, or in a string with spaces, commas or JSON."""
-    if isinstance(value, str):
-        text = value.strip()
-        if text.startswith("["):
-            return [str(one).strip() for one in msgspec.json.decode(text)]
-        value = text.replace(",", " ").split()
-    return None if value is None else [one for one in map(str.strip, value) if one]
+    scopes = re.findall(r'[^\s,"\[\]]+', value) if isinstance(value, str) else value
+    return None if scopes is None else [*filter(None, map(str.strip, scopes))]
 
 
 BearerAuthProvider = JWTVerifier

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from msgspec import defstruct
-from msgspec.structs import replace
+from msgspec import defstruct, to_builtins
 
 from ..errors import InvalidParams, MethodNotFound, MissingCapability
 from ..extensions import (
@@ -16,10 +15,9 @@ from ..extensions import (
     has_declared,
     missing_extension,
 )
-from ..extensions.apps.settings import ID as EXTENSION_ID, MIME_TYPE as APP_MIME_TYPE, get_ui
+from ..extensions.apps.settings import ID as EXTENSION_ID, MIME_TYPE as APP_MIME_TYPE
 from ..ports import Call, CallHandler
 from ..protocol.decoding import plain
-from ..protocol.resources import ReadResourceResult
 from .components import TextResource
 from .request import make_request_context, make_result, read_tool_params
 
@@ -75,12 +73,10 @@ class CompatApps(CompatExtension):
         prefers_border: bool | None = None, **options: Any,
     ) -> None:  # fmt: skip
         """Register the document of a view."""
-        fields = {"domain": domain, "prefersBorder": prefers_border} | {
-            key: each and each.model_dump(by_alias=True, exclude_none=True)
-            for key, each in (("csp", csp), ("permissions", permissions))
-        }
+        fields = {"domain": domain, "prefersBorder": prefers_border}
+        fields |= {"csp": to_builtins(csp), "permissions": to_builtins(permissions)}
         meta = {"ui": {key: value for key, value in fields.items() if value is not None}}
-        options |= {"mime_type": APP_MIME_TYPE, "meta": meta if meta["ui"] else None}
+        options |= {"mime_type": APP_MIME_TYPE, "meta": meta}
         self.add_resource(TextResource(uri=uri, text=html, **options))
 
     def add_resource(self, resource: Any) -> None:
@@ -117,21 +113,6 @@ def add_methods(server: Any, id: str, methods: Sequence[Any], **options: Any) ->
     handlers = {each.method: partial(_answer, server, each) for each in methods}
     own = ProtocolExtension(id=id, methods=rows, handlers=handlers, mutual=False, **options)
     server.add_extension(own)
-
-
-def make_apps_extension(server: Any) -> ProtocolExtension:
-    """Return the extension for a server whose tools and views every client sees."""
-
-    async def read(call: Call, call_next: CallHandler) -> Any:
-        """Add the settings of a view to its contents, where a host looks for them."""
-        result, resource = await call_next(call), server._find(call.params.uri)
-        ui = get_ui(resource and resource.definition.meta)
-        if ui and isinstance(result, ReadResourceResult):
-            parts = result.contents
-            result.contents = [replace(one, meta={"ui": ui, **(one.meta or {})}) for one in parts]
-        return result
-
-    return ProtocolExtension(id=EXTENSION_ID, around={"resources/read": read})
 
 
 async def _answer(server: Any, binding: Any, call: Call) -> Any:

@@ -4,11 +4,11 @@ Low-level handlers, middleware and extensions receive the context. They return a
 `mcp.types`, a pydantic model or a dict.
 """
 
-from dataclasses import dataclass
+from dataclasses import make_dataclass
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from ..ports import Call
 from ..protocol.base import EmptyResult, Result
@@ -24,24 +24,16 @@ class MetaAttributes(dict[str, Any]):
     __getattr__ = dict.get
 
 
-@dataclass(kw_only=True)
-class ServerRequestContext:
-    """A request and its session. `dataclasses.replace` returns a changed copy."""
-
-    session: Any
-    lifespan_context: Any
-    protocol_version: str
-    method: str
-    params: Any = None
-    request_id: Any = None
-    meta: Any = None
-    request: Any = None
-    close_sse_stream: Any = None
-    close_standalone_sse_stream: Any = None
-    __class_getitem__ = classmethod(lambda cls, item: cls)
+FIELDS = """session lifespan_context protocol_version method params request_id meta request
+    close_sse_stream close_standalone_sse_stream"""
+ServerRequestContext: Any = make_dataclass(
+    "ServerRequestContext", [(name, Any, None) for name in FIELDS.split()], kw_only=True,
+    namespace={"__class_getitem__": classmethod(lambda cls, item: cls)},
+)  # fmt: skip
+"""A request and its session. `dataclasses.replace` returns a changed copy."""
 
 
-def make_request_context(context: CompatContext, params: Any) -> ServerRequestContext:
+def make_request_context(context: CompatContext, params: Any) -> Any:
     """Return the request context of a call."""
     call = context._call
     meta = call.params.meta
@@ -60,8 +52,9 @@ def make_result(method: Method, value: Any) -> Any:
         value = value.model_dump(by_alias=True, mode="json", exclude_none=True)
     if not isinstance(value, dict):
         return value
-    fields: dict[str, Raw] = {key: encode_raw(each) for key, each in value.items()}
-    return RawObject(method.result or Result, fields)
+    return RawObject(
+        method.result or Result, {key: encode_raw(each) for key, each in value.items()}
+    )
 
 
 def read_tool_params(call: Call) -> Any:

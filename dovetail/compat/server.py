@@ -17,7 +17,7 @@ from ..protocol.tools import ToolResult
 from ..protocol.utilities import CompleteResult, Completion
 from ..server.options import CommonToolOptions, ResourceOptions, Transport
 from ..server.resources import not_found
-from ..server.server import Completable, Server
+from ..server.server import Completable, Server, _meta_of
 from ..server.tools import RegisteredTool, content_block, make_any_result, make_error_result
 from .components import unpack
 from .context import CompatContext
@@ -138,10 +138,9 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
 
             self._base_url = getattr(own["auth"], "base_url", None)
             own["auth"] = make_guard(own["auth"], own["token_verifier"])
-        adapted, native = list[Any](), list[Any]()
-        for one in own["middleware"] or ():
-            (adapted if self._adapts(one) else native).append(one)
-        options["middleware"] = native
+        middleware, is_sdk = own["middleware"] or (), self._chain_kind == "RequestChain"
+        adapted = [one for one in middleware if is_sdk or hasattr(type(one), "on_message")]
+        options["middleware"] = [one for one in middleware if one not in adapted]
         options = {key: value for key, value in options.items() if value is not None}
         super().__init__(name or self.default_name, auth=own["auth"], **options)
         self.answer = in_context(self, self.answer)
@@ -153,16 +152,17 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         for function in own["tools"] or ():
             self.add_tool(function)
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if hooks := [name for name in vars(cls) if re.fullmatch(r"_\w+_mcp", name)]:
+            raise ConfigError(f"{cls.__name__}.{hooks[0]} would never be called: use middleware")
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             if name in ("version", "title", "description", "website_url", "icons"):
                 return getattr(self.info, name)
             raise missing_attribute(type(self).__name__, name)
-
-    def _adapts(self, middleware: Any) -> bool:
-        """Return whether this is middleware of the library, and not Dovetail's own."""
-        return hasattr(type(middleware), "on_message")
 
     @classmethod
     def from_openapi(cls, openapi_spec: Any, client: Any = None, **options: Any) -> Any:  # type: ignore[override]
@@ -332,11 +332,13 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
     def _offer_apps(self, tool: Any = None) -> None:
         """Declare the extension for apps. Every client sees all tools and views, as in the other
         libraries, and a view may be registered after its tools."""
-        from .extension import make_apps_extension
+        from ..extensions.apps.settings import apps_extension
 
         if not self._offers_apps:
-            self.add_extension(make_apps_extension(self))
             self._offers_apps = True
+            whole = apps_extension(lambda name: None, lambda uri: _meta_of(self._find(uri)))
+            read = {"resources/read": whole.around["resources/read"]}
+            self.add_extension(replace(whole, around=read))
 
     @overload
     def completion(self, function: F, /) -> F: ...
@@ -583,9 +585,6 @@ class MCPServer(SDKFastMCP):
 
             for extension in extensions:
                 apply_extension(self, extension)
-
-    def _adapts(self, middleware: Any) -> bool:
-        return True
 
 
 @asynccontextmanager

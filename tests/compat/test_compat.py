@@ -171,6 +171,21 @@ async def test_a_server_can_be_mounted_in_another() -> None:
         assert (await client.call_tool("math__double", {"number": 4})).data == 8
 
 
+def test_a_hook_of_the_library_that_would_never_be_called_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"Filtered._call_tool_mcp .* use middleware"):
+
+        class Filtered(FastMCP):
+            async def _call_tool_mcp(self, key: str, arguments: Any) -> Any:
+                raise PermissionError(key)
+
+
+def test_a_server_class_may_have_type_arguments() -> None:
+    class Own(FastMCP[dict[str, str]]):  # type: ignore[type-arg]
+        pass
+
+    assert (Own("a").name, MCPServer[int]("b").name) == ("a", "b")  # type: ignore[misc]
+
+
 @pytest.mark.parametrize("name", sorted(compat.ELSEWHERE))
 def test_a_name_that_cannot_be_imported_says_what_to_use(name: str) -> None:
     with pytest.raises(ImportError, match=rf"{name} is not in dovetail.compat: ."):
