@@ -6,29 +6,20 @@ from typing import Any, TypeVar
 
 from msgspec import defstruct, to_builtins
 
+from .. import extensions
 from ..errors import InvalidParams, MethodNotFound, MissingCapability
-from ..extensions import (
-    Extension as ProtocolExtension,
-    Method,
-    Params,
-    Result,
-    has_declared,
-    missing_extension,
-)
 from ..extensions.apps.settings import ID as EXTENSION_ID, MIME_TYPE as APP_MIME_TYPE
 from ..ports import Call, CallHandler
+from ..protocol.base import Params, Result
 from ..protocol.decoding import plain
 from .components import TextResource
 from .request import make_request_context, make_result, read_tool_params
 
 F = TypeVar("F", bound=Callable[..., Any])
-ToolBinding: Any = defstruct(
-    "ToolBinding", [("fn", Any), ("meta", Any, None), ("kwargs", dict[str, Any], {})]
-)
-ResourceBinding: Any = defstruct("ResourceBinding", [("resource", Any)])
+ResourceBinding: Any = defstruct("ResourceBinding", ["resource"])
+ToolBinding: Any = defstruct("ToolBinding", ["fn", ("meta", Any, None), ("kwargs", dict, {})])
 MethodBinding: Any = defstruct(
-    "MethodBinding",
-    [("method", str), ("params_type", Any), ("handler", Any), ("protocol_versions", Any, None)],
+    "MethodBinding", ["method", "params_type", "handler", ("protocol_versions", Any, None)]
 )
 
 
@@ -91,7 +82,7 @@ Extension, Apps = CompatExtension, CompatApps
 
 def apply_extension(server: Any, extension: Any) -> None:
     """Add everything that an extension has to a server; Dovetail's own are added as they are."""
-    if isinstance(extension, ProtocolExtension):
+    if isinstance(extension, extensions.Extension):
         server.add_extension(extension)
         return
     if isinstance(extension, CompatApps):
@@ -109,10 +100,10 @@ def apply_extension(server: Any, extension: Any) -> None:
 
 def add_methods(server: Any, id: str, methods: Sequence[Any], **options: Any) -> None:
     """Add methods to a server as a Dovetail extension, which clients need not declare."""
-    rows = [Method(each.method, "client", Params, Result) for each in methods]
-    handlers = {each.method: partial(_answer, server, each) for each in methods}
-    own = ProtocolExtension(id=id, methods=rows, handlers=handlers, mutual=False, **options)
-    server.add_extension(own)
+    row = partial(extensions.Method, sender="client", params=Params, result=Result)
+    options |= {"handlers": {each.method: partial(_answer, server, each) for each in methods}}
+    options |= {"methods": [row(each.method) for each in methods], "mutual": False}
+    server.add_extension(extensions.Extension(id=id, **options))
 
 
 async def _answer(server: Any, binding: Any, call: Call) -> Any:
@@ -129,20 +120,17 @@ async def _answer(server: Any, binding: Any, call: Call) -> Any:
 
 
 async def _intercept(server: Any, extension: Any, call: Call, call_next: CallHandler) -> Any:
-    async def pass_on(ctx: Any) -> Any:
-        return await call_next(call)
-
     params = read_tool_params(call)
     context = make_request_context(server.context_type(call, server), params)
-    value = await extension.intercept_tool_call(params, context, pass_on)
+    value = await extension.intercept_tool_call(params, context, lambda ctx: call_next(call))
     return make_result(call.method, value)
 
 
 def require_client_extension(ctx: Any, identifier: str) -> None:
     """Raise an error if the client did not declare an extension."""
-    if not has_declared(ctx.session._context._call, identifier):
+    if not extensions.has_declared(ctx.session._context._call, identifier):
         text = f"Client did not declare required extension {identifier!r}"
-        raise MissingCapability(text, data=missing_extension("", identifier).data)
+        raise MissingCapability(text, data=extensions.missing_extension("", identifier).data)
 
 
 def client_supports_apps(ctx: Any) -> bool:

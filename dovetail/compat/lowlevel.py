@@ -58,7 +58,6 @@ ABOUT = (
     "version", "instructions", "website_url", "icons", "lifespan", "title", "description", "cache",
 )  # fmt: skip
 """The arguments of the constructor in the order of release 1, and those that release 2 adds."""
-LISTEN = "on_subscriptions_listen"
 LIST_TOOLS = types.ListToolsRequest
 _request: ContextVar[Any] = ContextVar("request")
 ReadResourceContents = types.ReadPart
@@ -95,7 +94,7 @@ class LowLevelServer(MiddlewareHost):
 
     def __init__(self, name: str, *about: Any, **more: Any) -> None:
         more |= dict(zip(ABOUT, about, strict=False)) | {"cache": more.pop("cache_hints", None)}
-        middleware, listen = more.pop("middleware", None), more.pop(LISTEN, None)
+        bus, middleware = more.pop("on_subscriptions_listen", None), more.pop("middleware", None)
         super().__init__(name, **{key: more.pop(key) for key in ABOUT if more.get(key)})
         self.request_handlers, self._listed = RequestHandlers(self), dict[str, Any]()
         self._input_schema = more.pop("get_tool_input_schema", None) or (lambda name: None)
@@ -103,8 +102,8 @@ class LowLevelServer(MiddlewareHost):
             if (handler := more.pop(key)) is not None and key not in UNUSED:
                 self._register(key.removeprefix("on_"), handler, with_context=True)
         refuse_options({key: value for key, value in more.items() if value}, "Server")
-        if listen is not None:
-            forward_events(listen, self)
+        if bus is not None:
+            forward_events(bus, self)
         if middleware:
             self.middleware.extend(middleware)
 
