@@ -77,26 +77,14 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         """The `client_id` from the request's `_meta`, if there is one."""
         return self.meta.get("client_id")
 
-    @property
-    def protocol_version(self) -> str:
-        """The protocol revision that the client uses."""
-        return self.revision
-
-    @property
-    def client_capabilities(self) -> Any:
-        """The capabilities that the client declared."""
-        return self.capabilities
+    protocol_version, client_capabilities = Context.revision, Context.capabilities
+    lifespan_context = Context.state
 
     @property
     def input_responses(self) -> Mapping[str, Any] | None:  # type: ignore[override]
         """The answers to the questions that the function has returned; None on the first run."""
         answers = self._call.input_responses.items()
         return {key: _read_answer(answer) for key, answer in answers} or None
-
-    @property
-    def lifespan_context(self) -> Any:
-        """The value that the server's lifespan yielded."""
-        return self.state
 
     @property
     def request_context(self) -> "CompatContext":

@@ -6,7 +6,9 @@ from contextvars import ContextVar
 from functools import cached_property, partial, wraps
 from importlib import import_module
 from inspect import Parameter, isawaitable, signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta
 
 from ..errors import ConfigError
 from ..limits import DEFAULT
@@ -25,6 +27,8 @@ HIDDEN_HEADERS = {
     "proxy-authorization", "proxy-connection",
 }  # fmt: skip
 """The headers that must not be copied into another request."""
+TEXT = Annotated[str, Meta(extra_json_schema={"format": "binary"})]
+"""What the other libraries accept for bytes."""
 
 
 def in_context(server: Any, answer: CallHandler) -> CallHandler:
@@ -150,13 +154,19 @@ CurrentAccessToken = partial(Depends, get_access_token)
 def find_dependencies(function: Any, owner: Dependency | None = None) -> dict[str, Dependency]:
     """Return the dependencies of a function by parameter. It is a tool, or makes the value of the
     owner."""
-    hints: dict[str, Any] = {}
-    parameters: Iterable[Parameter] = ()
-    with suppress(ValueError):  # a builtin, or an annotation that only type checkers know
-        parameters = signature(function).parameters.values()
-        hints = read_hints(function, "", Context)
-    found = {one.name: _find_dependency(one, hints.get(one.name), owner) for one in parameters}
+    hints, parameters = _read_hints(function), dict[str, Parameter]()
+    with suppress(ValueError):  # a builtin
+        parameters = {**signature(function).parameters}
+    found = {
+        one.name: _find_dependency(one, hints.get(one.name), owner) for one in parameters.values()
+    }
     return {name: one for name, one in found.items() if one is not None}
+
+
+def _read_hints(function: Any) -> dict[str, Any]:
+    with suppress(ValueError):  # an annotation that only type checkers know
+        return read_hints(function, "", Context)
+    return {}
 
 
 def _find_dependency(parameter: Parameter, hint: Any, owner: Any) -> Dependency | None:
@@ -194,9 +204,10 @@ async def resolve_all(wanted: dict[str, Dependency], stack: Any, known: Any) -> 
 
 def inject(function: Callable[..., Any], hidden: Iterable[str] = ()) -> Callable[..., Any]:
     """Return a function without the parameters that are dependencies or hidden. Hidden parameters
-    keep their default values."""
-    wanted = find_dependencies(function)
-    if not wanted and not hidden:
+    keep their default values, and parameters that are bytes accept text."""
+    wanted, hints = find_dependencies(function), _read_hints(function)
+    texts = [name for name, hint in hints.items() if hint is bytes and name != "return"]
+    if not wanted and not hidden and not texts:
         return function
     own, dropped = signature(function), {*wanted, *hidden}
     kept = own.replace(
@@ -208,11 +219,15 @@ def inject(function: Callable[..., Any], hidden: Iterable[str] = ()) -> Callable
     @wraps(function)
     async def injected(*args: Any, **kwargs: Any) -> Any:
         named = kept.bind(*args, **kwargs).arguments
+        named |= {key: named[key].encode() for key in texts if isinstance(named.get(key), str)}
         async with AsyncExitStack() as stack:
             named |= await resolve_all(wanted, stack, {**named})
             return await run_function(function, is_async(function), (), named, DEFAULT)
 
     injected.__signature__ = kept  # type: ignore[attr-defined]
+    if texts:
+        injected.__annotations__ = hints | dict.fromkeys(texts, TEXT)
+        del injected.__wrapped__  # type: ignore[attr-defined]
     return injected
 
 
@@ -228,11 +243,10 @@ def in_anyio_thread(function: Callable[..., Any]) -> Callable[..., Any]:
 
         with CancelScope() as scope:
             try:
-                called = partial(function, *args, **kwargs)
-                return await to_thread.run_sync(called, abandon_on_cancel=True)
-            except BaseException:
+                call = partial(function, *args, **kwargs)
+                return await to_thread.run_sync(call, abandon_on_cancel=True)
+            finally:
                 scope.cancel()
-                raise
 
     return run
 

@@ -1,7 +1,7 @@
 """The state of calls that ask questions. Dovetail seals it; only the keys are settings."""
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 from ..errors import ConfigError
 
@@ -18,10 +18,7 @@ class RequestStateSecurity:
             raise ConfigError("RequestStateSecurity has no option codec=; use keys=")
         self.keys = keys
 
-    @classmethod
-    def ephemeral(cls, **ignored: Any) -> Self:
-        """Return a value without keys."""
-        return cls()
+    ephemeral = classmethod(lambda cls, **ignored: cls())
 
 
 class RequestStateBoundary:

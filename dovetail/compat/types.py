@@ -236,7 +236,6 @@ APPS = {"ResourcePermissions": "camera microphone geolocation clipboard_write",
 }  # fmt: skip
 UNIONS = {"Content": BLOCKS, "ContentBlock": BLOCKS, "SamplingContent": BLOCKS[:3],
           "InputRequest": ("ElicitRequest", "CreateMessageRequest", "ListRootsRequest"),
-          "InputResponse": ("ElicitResult", "CreateMessageResult", "ListRootsResult"),
           "SamplingMessageContentBlock": BLOCKS[:3] + TOOL_BLOCKS, "JSONRPCMessage": JSONRPC,
 }  # fmt: skip
 _struct = partial(defstruct, bases=(Wire,))

@@ -132,14 +132,20 @@ CONTENT = ("text", "image", "audio", "resource", "resource_link")
 
 
 def _drop_content_schema(schema: Any) -> Any:
-    kind = (schema or {}).get("properties", {}).get("type", {}).get("const")
-    return None if kind in CONTENT else schema
+    properties = (schema or {}).get("properties", {})
+    items = properties.get("result", {}).get("items", {})
+    kinds = [each.get("properties", {}) for each in items.get("anyOf", [items])]
+    is_list = all(each.get("type", {}).get("const") in CONTENT for each in kinds)
+    is_content = properties.get("type", {}).get("const") in CONTENT
+    return None if is_content or is_list else schema
 
 
 def _drop_repeated_content(answer: Any) -> Any:
     result = answer.get("result") or {}
     repeated = result.get("structuredContent") or {}
-    if repeated.get("type") not in CONTENT:
+    items = repeated.get("result") or [repeated]
+    is_list = isinstance(items, list) and all(isinstance(each, dict) for each in items)
+    if not is_list or any(each.get("type") not in CONTENT for each in items):
         return answer
     rest = {key: value for key, value in result.items() if key != "structuredContent"}
     return {**answer, "result": rest}
