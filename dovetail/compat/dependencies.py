@@ -227,7 +227,7 @@ def inject(function: Callable[..., Any], hidden: Iterable[str] = ()) -> Callable
     injected.__signature__ = kept  # type: ignore[attr-defined]
     if texts:
         injected.__annotations__ = hints | dict.fromkeys(texts, TEXT)
-        del injected.__wrapped__  # type: ignore[attr-defined]
+        del injected.__wrapped__
     return injected
 
 
