@@ -40,7 +40,7 @@ __all__ = [
     "TextResource", "TextResourceContents", "Tool", "ToolAnnotations", "ToolError",
     "ToolResult", "UserMessage", "ValidationError",
 ]  # fmt: skip
-_LAZY = {
+LAZY = {
     "auth": "AccessToken AuthSettings BearerAuthProvider JWTVerifier RemoteAuthProvider "
     "StaticTokenVerifier TokenVerifier TransportSecuritySettings parse_scopes require_scopes",
     "components": "FunctionPrompt FunctionResource FunctionTemplate FunctionTool",
@@ -49,6 +49,12 @@ _LAZY = {
     "get_http_headers get_http_request get_logger get_server",
     "extension": "APP_MIME_TYPE Apps EXTENSION_ID Extension MethodBinding ResourceBinding "
     "ToolBinding client_supports_apps require_client_extension",
+    "fastmcp_apps": "AppConfig FastMCPApp PrefabAppConfig ResourceCSP ResourcePermissions",
+    "login_providers": "Auth0MCPProvider Auth0Provider AuthKitProvider AWSCognitoProvider "
+    "AzureProvider ClerkProvider DescopeProvider DiscordProvider GitHubProvider GoogleProvider "
+    "HuggingFaceProvider InMemoryOAuthProvider KeycloakAuthProvider MultiAuth OAuthProvider "
+    "OAuthProxy OCIProvider OIDCProxy PropelAuthProvider ScalekitProvider SupabaseProvider "
+    "WorkOSProvider",
     "lowlevel": "InitializationOptions LowLevelServer NotificationOptions ReadResourceContents "
     "RequestContext SseServerTransport StreamableHTTPSessionManager "
     "stdio_server",
@@ -60,10 +66,11 @@ _LAZY = {
     "resources": "CacheHint InMemorySubscriptionBus ListenHandler PathEscapeError "
     "PromptsListChanged ResourceSecurity ResourceUpdated ResourcesListChanged ToolsListChanged "
     "UriTemplate contains_path_traversal is_absolute_path safe_join",
+    "providers": "LocalProvider PromptsAsTools ResourcesAsTools",
 }
 """The names that are loaded on first use, by module."""
 create_proxy = FastMCP.as_proxy
-_load_lazily, _ = lazy(globals(), _LAZY)
+_load_lazily, _ = lazy(globals(), LAZY)
 CLIENTS = frozenset(
     """Client ClientRequestContext ClientSession RequestContext StdioServerParameters
     create_connected_server_and_client_session create_mcp_http_client sse_client stdio_client
@@ -79,7 +86,7 @@ def __getattr__(name: str) -> Any:
         return client.CompatFastMCPClient if name == "Client" else getattr(client, name)
     if name in ELSEWHERE:
         raise ImportError(f"{name} is not in dovetail.compat: {ELSEWHERE[name]}")
-    if any(name in names.split() for names in _LAZY.values()):
+    if any(name in names.split() for names in LAZY.values()):
         return _load_lazily(name)
     try:
         return getattr(types, name)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 else:
     A, B, C = TypeVar("A"), TypeVar("B"), TypeVar("C")
 
+RULES = object()
+"""The key of the rules in the state of a session."""
 LEVELS: tuple[Any, ...] = (*SEVERITY,)
 """The log levels. This is not a dict, because messages are looked up in it and may not be
 hashable."""
@@ -48,6 +50,8 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         info: Log at the level "info".
         warning: Log at the level "warning".
         error: Log at the level "error".
+        enable_components: Show components to this session, by `names`, `tags` and `components`.
+        disable_components: Hide components from this session.
     """
 
     __slots__ = ()
@@ -145,6 +149,16 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         """
         self._session_state.pop(key, None)
         return Flush(self._call)
+
+    async def _add_rule(self, shows: bool, match_all: bool = False, **wanted: Any) -> None:
+        self._server._add_rule(shows, state=self._session_state, **wanted)
+
+    enable_components: Any = partialmethod(_add_rule, True)
+    disable_components: Any = partialmethod(_add_rule, False)
+
+    async def reset_visibility(self) -> None:
+        """Show this session the same components as all others."""
+        self._session_state.pop(RULES, None)
 
     @property
     def _session_state(self) -> dict[Any, Any]:

@@ -12,23 +12,23 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from ..errors import ConfigError
 from .instead import ELSEWHERE
 from .server import SETTINGS
 
 VERSIONS = {"mcp": "2.3.0", "mcp_types": "2.3.0", "fastmcp": "4.1.2"}
 """The libraries, and the versions to report if they are not installed."""
 MODULES = frozenset(
-    """apps auth auth_context base bearer bearer_auth caching client completions components config
-    context decorators dependencies elicitation error_handling event_store exceptions extension
-    extensions fastmcp func_metadata function_prompt function_resource function_tool helper_types
-    http jsonrpc jwt lifespan logging low_level lowlevel mcpserver memory message messages
-    metadata_utils methods middleware models oauth_proxy path_security progress prompt prompts
-    provider providers rate_limiting request_state resolve resource resource_manager resources
-    roots routes sampling server session settings shared sse stdio streamable_http
-    streamable_http_manager subscriptions template templates timing tool tool_manager tools
-    transforms transport_security transports types uri_template utilities version
-    websocket""".split()  # noqa: SIM905
+    """app apps auth auth0 auth_context aws azure base bearer bearer_auth caching clerk client
+    completions components config context decorators dependencies descope discord elicitation
+    error_handling event_store exceptions extension extensions fastmcp func_metadata
+    function_prompt function_resource function_tool github google helper_types http huggingface
+    in_memory jsonrpc jwt keycloak lifespan local_provider logging low_level lowlevel mcpserver
+    memory message messages metadata_utils methods middleware models oauth_proxy oci oidc_proxy
+    path_security progress prompt prompts propelauth provider providers rate_limiting request_state
+    resolve resource resource_manager resources roots routes sampling scalekit server session
+    settings shared sse stdio streamable_http streamable_http_manager subscriptions supabase
+    template templates timing tool tool_manager tools transforms transport_security transports
+    types uri_template utilities version websocket workos""".split()  # noqa: SIM905
 )
 """The parts of the names of their modules."""
 PLACES = {
@@ -47,8 +47,6 @@ ANNOTATIONS = frozenset(
     StarletteWithLifespan StreamableHTTPTransport create_sse_app""".split()  # noqa: SIM905
 )
 """The names that programs use only in annotations, or for options that Dovetail does not have."""
-PROVIDERS = ("OAuthProvider", "OAuthProxy")
-"""The classes that programs may subclass, but not create: a server on stdio does not need them."""
 _Annotation: Any = type("Annotation", (), {"__class_getitem__": lambda *_: _Annotation})
 READ_AS_DICT = ("mcp", "mcp_types", "mcp.client.streamable_http", "mcp.shared.exceptions")
 """The modules in which frameworks look for names with `vars`, so the names must be there."""
@@ -110,13 +108,7 @@ def _find(module: str, name: str) -> Any:
             return getattr(import_module(f"dovetail.compat.{place}".rstrip(".")), name)
         except (AttributeError, ImportError):
             pass
-    if name in PROVIDERS:
-        return type(name, (), {"__init__": _refuse_provider})
     return _Annotation if name in ANNOTATIONS else None
-
-
-def _refuse_provider(self: Any, *_: Any, **options: Any) -> None:
-    raise ConfigError(f"{type(self).__name__} logs users in: {ELSEWHERE['OAuthProvider']}")
 
 
 def _explain(module: str, name: str) -> str:

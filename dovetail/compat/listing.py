@@ -11,14 +11,15 @@ from msgspec.structs import replace
 
 from ..aio import LruDict
 from ..errors import CannotAsk, ConfigError, NotFound
-from ..ports import Call, Caller, Network, PendingAdmission
+from ..ports import Call, Caller, CallHandler, Network, PendingAdmission
 from ..protocol.methods import METHODS, Method
 from ..protocol.tools import ToolResult
-from ..server.registry import Registry, require_scopes
+from ..server.registry import FilteredRegistry, require_scopes
 from ..server.server import Server
+from ..server.service import answer_in_connection
 from ..server.tools import decode_structured
 from .components import wrap
-from .context import read_parts
+from .context import RULES, read_parts
 
 METHOD_BY_KIND = {
     "tools": "tools/list", "resources": "resources/list", "prompts": "prompts/list",
@@ -87,8 +88,10 @@ class MiddlewareHost(Server):
 class Listing(MiddlewareHost):
     """The methods with which a program uses its own server."""
 
+    _registry_type = FilteredRegistry
     _inner: Any = None
     _duplicates = "warn"
+    _has_session_rules = False
 
     def _start_listing(self, on_duplicate: str | None, include: Any, exclude: Any) -> None:
         on_duplicate = on_duplicate or self._duplicates
@@ -96,13 +99,8 @@ class Listing(MiddlewareHost):
             raise ConfigError(
                 f'on_duplicate={on_duplicate!r}: use "warn", "replace", "ignore" or "error"'
             )
-        self._kinds: dict[str, Registry[Any]] = {
-            "tool": self._tools, "resource": self._resources, "template": self._templates,
-            "prompt": self._prompts,
-        }  # fmt: skip
         self._states: LruDict[Caller, dict[Any, Any]] = LruDict(self.limits.sessions)
-        self._hidden: dict[str, dict[str, Any]] = {kind: {} for kind in self._kinds}
-        self._rules: list[tuple[bool, bool, dict[str, Any]]] = []
+        self._rules: tuple[Any, ...] = ()
         if include is not None:
             self.enable(tags=include, only=True)
         if exclude is not None:
@@ -113,8 +111,11 @@ class Listing(MiddlewareHost):
                 self._warn(f"The {kind} {name!r} already exists")
             return on_duplicate in ("warn", "replace")
 
-        for registry in self._kinds.values() if on_duplicate != "error" else ():
-            registry.on_duplicate = replaces
+        registries: tuple[Any, ...] = sum(self._registries.values(), ())
+        for registry in registries:
+            registry.find_rules, registry.shows = self._find_rules, _shows
+            if on_duplicate != "error":
+                registry.on_duplicate = replaces
 
     # middleware and sessions
 
@@ -129,6 +130,11 @@ class Listing(MiddlewareHost):
         if getattr(type(middleware), "on_notification", None) not in (None, Middleware.on_message):
             self._warn(f"{type(middleware).__name__}.on_notification is never called")
         self.middleware.append(middleware)
+
+    def _dispatch(self, call: Call) -> Awaitable[Any]:
+        if self._has_session_rules:  # it may call what was hidden when it was admitted
+            self._require_scopes(call)
+        return super()._dispatch(call)
 
     def can_ask(self, call: Call) -> bool:
         """Return True: a tool without a context parameter can call `get_context()`."""
@@ -153,33 +159,40 @@ class Listing(MiddlewareHost):
 
         get_logger("server").warning(text)
 
-    def _add_rule(self, shows: bool, *, only: bool = False, **wanted: Any) -> None:
-        self._rules.append((shows, only, wanted))
-        self._apply_rules()
+    def _add_rule(
+        self, shows: bool, *, state: Any = None, only: bool = False, **wanted: Any
+    ) -> None:
+        """Show or hide components, in the session with this state or in all sessions."""
+        conditions = frozenset(
+            (key, frozenset(each)) for key, each in wanted.items() if each is not None
+        )
+        rule = (shows, only, conditions)
+        if state is None:
+            self._rules += (rule,)
+        else:
+            state[RULES], self._has_session_rules = (*state.get(RULES, ()), rule), True
+        for kind in self._registries:
+            self._on_list_change(kind, {}, {})
 
     enable = partialmethod(_add_rule, True)
     disable = partialmethod(_add_rule, False)
 
-    def _apply_rules(self) -> None:
-        """Move components between the registries and those that are hidden."""
-        for kind, registry in self._kinds.items() if self._rules else ():
-            hidden = self._hidden[kind]
-            for name, component in {**hidden, **registry.snapshot.items}.items():
-                shown = True
-                for shows, only, wanted in self._rules:
-                    matches = _matches(wanted, kind, name, component.definition)
-                    shown = shows if matches else shown and not only
-                if shown and name in hidden:
-                    registry.add(name, hidden.pop(name))
-                elif not shown and name not in hidden:
-                    registry.remove(name)
-                    hidden[name] = component
+    def _find_rules(self) -> tuple[Any, ...]:
+        """Return the rules of this server and of the session of the current call."""
+        if not self._has_session_rules:
+            return self._rules
+        from .dependencies import CURRENT
+
+        current = CURRENT.get()
+        if current is None or current[1] is not self:
+            return self._rules
+        return (*self._rules, *(self._states.get(current[0].caller) or {}).get(RULES, ()))
 
     # calls from this process
 
     async def _ask(self, method: str, **params: Any) -> Any:
         """Answer a request of this process, like one of the client that is being answered."""
-        from .dependencies import CURRENT
+        from .dependencies import ASKING, CURRENT
 
         current, row = CURRENT.get(), METHODS[method]
         asked = row.params(**params)
@@ -190,9 +203,11 @@ class Listing(MiddlewareHost):
             caller = Caller(revision=newest, log_level=None)
             call = Call(id=0, method=row, params=asked, caller=caller, connection=NoClient())
         self._require_scopes(call)
+        token = ASKING.set(True)
         try:
             return await self.answer(call)
         finally:
+            ASKING.reset(token)
             CURRENT.set(current)
 
     async def _list(self, kind: str, **ignored: Any) -> list[Any]:
@@ -281,21 +296,25 @@ def _key(one: Any) -> str:
     return str(getattr(one, "uri", None) or getattr(one, "uri_template", None) or one.name)
 
 
-def _matches(wanted: dict[str, Any], kind: str, name: str, definition: Any) -> bool:
-    """Return whether a component matches all conditions of a rule."""
+def _shows(rules: tuple[Any, ...], kind: str, name: str, component: Any) -> bool:
+    """Return whether a component is shown. The last rule that it matches decides."""
+    definition, shown = component.definition, True
     own = {
         "names": {name, definition.name},
         "keys": {f"{kind}:{name}", f"{kind}:{name}@"},
         "tags": {*((definition.meta or {}).get("fastmcp") or {}).get("tags", ())},
         "components": {kind},
     }
-    return all(own[key] & {*values} for key, values in wanted.items() if values is not None)
+    for shows, only, conditions in rules:
+        matches = all(own[key] & values for key, values in conditions)
+        shown = shows if matches else shown and not only
+    return shown
 
 
 class Removable(dict[str, Any]):
     """Components by name; what is removed here, the server removes, too."""
 
-    registry: Registry[Any]
+    registry: FilteredRegistry
 
     def pop(self, name: str, *default: Any) -> Any:
         """Remove a component."""
@@ -310,8 +329,22 @@ def _low_level(server: Any) -> Any:
     """Return the low-level server that registers handlers for this server."""
     if server._inner is None:
         server._inner = import_module("dovetail.compat.lowlevel").LowLevelServer(server.name)
-        server._inner.add_handlers = server.add_handlers
+        server._inner.add_handlers = partial(_add_for_clients, server)
     return server._inner
+
+
+def _add_for_clients(server: Any, handlers: dict[str, Any]) -> None:
+    """Use other handlers for clients. The program's own calls have those of the server, so that a
+    handler can call them."""
+    for name, handler in handlers.items():
+        choices = (handler, server._inner_handlers.get(name, answer_in_connection))
+        server.add_handlers({name: partial(_choose, choices)})
+
+
+def _choose(choices: tuple[CallHandler, CallHandler], call: Call) -> Awaitable[Any]:
+    from .dependencies import ASKING
+
+    return choices[ASKING.get()](call)
 
 
 class InnerView:
@@ -330,7 +363,7 @@ class InnerView:
             return getattr(self._server, name)
         items = self._server._items(plural).items()
         found = Removable((key, wrap(one, self._server)) for key, one in items)
-        found.registry = self._server._kinds[plural[:-1]]
+        found.registry = getattr(self._server, f"_{plural}")
         if verb == "list":
             return lambda: [*found.values()]
         if verb == "get" and kind == plural:

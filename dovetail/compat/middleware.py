@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, Generic, Protocol, TypeVar
@@ -22,6 +21,7 @@ from ..protocol.tools import ToolResult
 from ..server.tools import describe_failure, make_error_result
 from .components import Component, wrap
 from .context import describe_caller
+from .dependencies import ASKING
 from .request import ServerRequestContext, make_request_context, make_result
 
 T = TypeVar("T")
@@ -41,9 +41,6 @@ FIELDS = {
     "resources/read": ("uri",),
 }  # fmt: skip
 """The fields of a message that middleware may change."""
-
-
-_INSIDE: ContextVar[bool] = ContextVar("dovetail_compat_inside_middleware", default=False)
 
 
 class MiddlewareContext(Struct, Generic[T], kw_only=True):
@@ -184,18 +181,11 @@ class MiddlewareChain:
 
 class RequestChain(MiddlewareChain):
     """Dovetail middleware that runs the functions `(ctx, call_next)` of release 2 of the official
-    SDK. They see params and results as dicts."""
+    SDK. They see params and results as dicts, but no calls that the program itself makes."""
 
     async def __call__(self, call: Call, next: CallHandler) -> Any:
-        if _INSIDE.get():  # middleware or a tool calls its own server
+        if ASKING.get():
             return await next(call)
-        token = _INSIDE.set(True)
-        try:
-            return await self._answer(call, next)
-        finally:
-            _INSIDE.reset(token)
-
-    async def _answer(self, call: Call, next: CallHandler) -> Any:
         received = bytes(call.raw_params) or encode_typed(call.params)
         given, sent, outcome = plain(received), b"", None
 

@@ -2,11 +2,12 @@
 methods, and the same parameters in the same order."""
 
 import re
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial, partialmethod
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
 
 from msgspec.structs import replace
 
@@ -17,11 +18,11 @@ from ..protocol.tools import ToolResult
 from ..protocol.utilities import CompleteResult, Completion
 from ..server.options import CommonToolOptions, ResourceOptions, Transport
 from ..server.resources import not_found
-from ..server.server import Completable, Server, _meta_of
+from ..server.server import Completable, Server
 from ..server.tools import RegisteredTool, content_block, make_any_result, make_error_result
 from .components import unpack
 from .context import CompatContext
-from .instead import INSTEAD, missing_attribute, refuse_options
+from .instead import INSTEAD, PROVIDERS, missing_attribute, refuse_options
 from .listing import Listing
 
 if TYPE_CHECKING:
@@ -43,10 +44,12 @@ SETTINGS: Options = {
 }  # fmt: skip
 """The attributes of `settings`, which the constructor accepts as options. The message path,
 `dependencies`, `debug` and the event store have no effect."""
+APP_TYPE = "text/html;profile=mcp-app"
 CLIENT_HEADERS = frozenset({"accept", "accept-encoding", "connection", "user-agent"})
 """The headers that every httpx client sends."""
 OWN_OPTIONS: Options = dict.fromkeys((
     "tools", "auth", "token_verifier", "middleware", "on_duplicate", "include_tags", "exclude_tags",
+    "providers", "transforms",
 ))  # fmt: skip
 RENAMED = {
     "mask_error_details": "mask_errors", "list_page_size": "page_size", "cache_hints": "cache",
@@ -55,26 +58,27 @@ SERVER_OPTIONS = frozenset(Server.__init__.__kwdefaults__ or ()) - {"auth", "mid
 """The options of `Server`, which are also accepted."""
 
 
-class CompatOptions(ResourceOptions, total=False):
-    """The options of `FastMCP.resource` and `FastMCP.prompt`."""
+class FastMCPOptions(TypedDict, total=False):
+    """The options that all components of FastMCP have."""
 
     tags: Iterable[str] | None
     enabled: bool
     auth: Any
+    app: Any
     version: str | int | None
 
 
-class CompatToolOptions(CommonToolOptions, total=False):
+class CompatOptions(ResourceOptions, FastMCPOptions, total=False):
+    """The options of `FastMCP.resource` and `FastMCP.prompt`."""
+
+
+class CompatToolOptions(CommonToolOptions, FastMCPOptions, total=False):
     """The options of `FastMCP.tool`."""
 
     structured_output: bool | None
-    task: bool | Literal["optional", "required"] | None
+    task: Any
     run_in_thread: bool
     exclude_args: Sequence[str] | None
-    tags: Iterable[str] | None
-    enabled: bool
-    auth: Any
-    version: str | int | None
 
 
 class HintingMeta(type):
@@ -95,8 +99,9 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         website_url: A page about the server.
         icons: Icons that clients may show for the server.
         **more: The options of `dovetail.Server`; the settings of FastMCP and the official SDK, such
-            as host, port and stateless_http; and tools, auth, token_verifier, middleware,
-            mask_error_details, list_page_size, on_duplicate, include_tags and exclude_tags.
+            as host, port and stateless_http; and tools, providers, transforms, auth,
+            token_verifier, middleware, mask_error_details, list_page_size, on_duplicate,
+            include_tags and exclude_tags.
 
     Raises:
         ConfigError: An option is unknown. The message says what to use instead.
@@ -105,9 +110,12 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
     context_type = CompatContext
     default_name = "FastMCP"
     __class_getitem__ = classmethod(lambda cls, item: cls)
+    _strict_apps, _prefixes_in_path = False, True
     session_manager = SimpleNamespace(run=nullcontext)
     """An object whose `run()` does nothing, because the first request starts everything."""
     _base_url: Any = None
+    _refusal = ""
+    """Why this server cannot be served over HTTP."""
     _resource_security: Any = None
 
     def __init__(
@@ -137,6 +145,7 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             from .auth import make_guard
 
             self._base_url = getattr(own["auth"], "base_url", None)
+            self._refusal = getattr(own["auth"], "refusal", "")
             own["auth"] = make_guard(own["auth"], own["token_verifier"])
         middleware, is_sdk = own["middleware"] or (), self._chain_kind == "RequestChain"
         adapted = [one for one in middleware if is_sdk or hasattr(type(one), "on_message")]
@@ -151,6 +160,8 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             self.add_middleware(one)
         for function in own["tools"] or ():
             self.add_tool(function)
+        for provider in (*(own["providers"] or ()), *(own["transforms"] or ())):
+            self.add_provider(provider)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -196,6 +207,24 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         if isinstance(server, str) and isinstance(prefix, Server):  # the order of FastMCP 2.8
             server, prefix = prefix, server
         super().mount(server, prefix=namespace or prefix or "", **options)
+
+    def add_provider(self, provider: Any, namespace: str = "") -> None:
+        """Add the components of a provider, or those that a transform makes.
+
+        Args:
+            provider: A `LocalProvider`, another server, `PromptsAsTools()` or `ResourcesAsTools()`.
+            namespace: What the names of its components begin with.
+        """
+        if isinstance(provider, Server):
+            self.mount(provider, namespace)
+        elif not hasattr(provider, "provide"):
+            raise ConfigError(f"A {type(provider).__name__} is not supported; {PROVIDERS}")
+        elif namespace:
+            self.mount(type(self)(namespace, providers=[provider]), namespace)
+        else:
+            provider.provide(self)
+
+    add_transform = add_provider
 
     async def import_server(self, *args: Any, **options: Any) -> None:
         """Serve another server as a part of this one, like `mount`.
@@ -276,14 +305,12 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             raise ConfigError(f"add_{kind}() accepts a function, not a {type(function).__name__}")
         function = self._adapt_options(kind, function, own)
         if kind == "resource":
-            own["mime_type"] = own.get("mime_type") or "text/plain"
+            default = APP_TYPE if key.startswith("ui://") else "text/plain"
+            own["mime_type"] = own.get("mime_type") or default
             uri = re.sub(r"{(\w+)\*}", r"{+\1}", key)
             self._securities[uri] = own.pop("security", None) or self._resource_security
-            added = super().add_resource(function, uri, **own)
-        else:
-            added = getattr(super(), f"add_{kind}")(function, **own)
-        self._apply_rules()
-        return added
+            return super().add_resource(function, uri, **own)
+        return getattr(super(), f"add_{kind}")(function, **own)
 
     add_tool = partialmethod(_register, "tool")
     add_resource = partialmethod(_register, "resource")
@@ -296,8 +323,13 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
 
         owner = str(own.get("name") or getattr(function, "__name__", "A component"))
         about = {"tags": sorted(own.pop("tags", ())), "version": own.pop("version", None)}
+        meta = dict(own.get("meta") or {})
         if about := {key: value for key, value in about.items() if value}:
-            own["meta"] = {**(own.get("meta") or {}), "fastmcp": about}
+            own["meta"] = meta = {**meta, "fastmcp": {**meta.get("fastmcp", {}), **about}}
+        if app := own.pop("app", None):
+            from .fastmcp_apps import to_settings
+
+            own["meta"] = {**meta, "ui": to_settings(app)}
         if own.pop("enabled", True) is False:
             self.disable(names={owner}, components={kind})
         if own.get("task") in (True, False):
@@ -308,8 +340,7 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             own["scopes"] = [*own.get("scopes", ()), *scopes_of(auth, owner)]
         if own.pop("run_in_thread", True) is False:
             raise ConfigError("run_in_thread=False: write the function as `async def`")
-        refused = {key: own.pop(key, None) for key in ("serializer", "app")}
-        refuse_options(refused, owner)
+        refuse_options({"serializer": own.pop("serializer", None)}, owner)
         if "from_thread" in getattr(getattr(function, "__code__", None), "co_names", ()):
             function = in_anyio_thread(function)
         return inject(function, own.pop("exclude_args", ()))
@@ -317,8 +348,12 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
     def _compile_tool(self, function: Callable[..., Any], options: Any) -> RegisteredTool:
         structured = options.pop("structured_output", None)
         tool = super()._compile_tool(function, options)
+        if "prefab_ui" in sys.modules:
+            from .fastmcp_apps import add_view
+
+            tool = add_view(self, tool)
         if structured is not False and options.get("output_schema", ...) is not None:
-            return tool
+            return replace(tool, make_result=partial(_make_listed_result, tool.make_result))
         definition = replace(tool.definition, output_schema=None)
         return replace(tool, definition=definition, make_result=_make_unstructured_result)
 
@@ -328,17 +363,6 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         if security is not None and (name := security.validate(values)):
             raise not_found(uri, f"{name} must not be such a path")
         return resource, values
-
-    def _offer_apps(self, tool: Any = None) -> None:
-        """Declare the extension for apps. Every client sees all tools and views, as in the other
-        libraries, and a view may be registered after its tools."""
-        from ..extensions.apps.settings import apps_extension
-
-        if not self._offers_apps:
-            self._offers_apps = True
-            whole = apps_extension(lambda name: None, lambda uri: _meta_of(self._find(uri)))
-            read = {"resources/read": whole.around["resources/read"]}
-            self.add_extension(replace(whole, around=read))
 
     @overload
     def completion(self, function: F, /) -> F: ...
@@ -437,6 +461,11 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             return kind, options
         own = {key: self._take(options, key) for key in ("host", "port")}
         return kind, own | self._http_options(kind, mount_path, options)
+
+    def _prepare_for_network(self, options: Any, **more: Any) -> None:
+        if self._refusal:
+            raise ConfigError(self._refusal)
+        super()._prepare_for_network(options, **more)
 
     def http_app(
         self, path: str | None = None, *, transport: str = "http", **options: Any
@@ -616,6 +645,12 @@ def _flatten(value: Any) -> list[Any]:
     if type(value) is list or type(value) is tuple:
         return [inner for item in value for inner in _flatten(item)]
     return [] if value is None else [value]
+
+
+def _make_listed_result(make_result: Callable[[Any], ToolResult], value: Any) -> ToolResult:
+    """Return a result without content for an empty list, as FastMCP does."""
+    result = make_result(value)
+    return replace(result, content=[]) if isinstance(value, list | tuple) and not value else result
 
 
 def _make_unstructured_result(value: Any) -> ToolResult:

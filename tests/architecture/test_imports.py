@@ -134,6 +134,7 @@ DOORS = {
     "uvloop": {"serve"},
     "starlette": {"compat"},
     "anyio": {"compat"},
+    "prefab_ui": {"compat"},
     "cryptography": {"sealing"},
     "joserfc": {"auth"},
     "keyring": {"auth"},

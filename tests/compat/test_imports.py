@@ -79,18 +79,6 @@ def test_the_hints_for_missing_names_are_those_of_the_package() -> None:
     assert hint in imports._explain("mcp", name)
 
 
-def test_a_provider_can_be_subclassed_but_not_created() -> None:
-    source = """
-    from fastmcp.server.auth.oauth_proxy import OAuthProxy
-    class Own(OAuthProxy): pass
-    try:
-        Own(client_id="a")
-    except Exception as error:
-        print(error)
-    """
-    assert run(source).startswith("Own logs users in: use Provider")
-
-
 def test_a_missing_module_is_an_import_error() -> None:
     source = """
     try:

@@ -5,12 +5,23 @@ from typing import Any
 
 import pytest
 
+from dovetail import Client
 from dovetail.auth import ApiKeys
-from dovetail.compat import Context, FastMCP, MCPServer, Middleware, SDKFastMCP, get_context
-from dovetail.errors import ConfigError, Forbidden, NotFound, ToolError
+from dovetail.compat import (
+    Context,
+    FastMCP,
+    MCPServer,
+    Middleware,
+    SDKFastMCP,
+    StaticTokenVerifier,
+    get_context,
+    require_scopes,
+)
+from dovetail.errors import ConfigError, Forbidden, NotFound, ToolError, Unauthorized
 from dovetail.ports import Principal
 from dovetail.protocol import Implementation
 from dovetail.testing import pair
+from tests.behaviour.web import on_a_port
 
 kinds = pytest.mark.parametrize("kind", [FastMCP, SDKFastMCP, MCPServer])
 
@@ -198,6 +209,55 @@ async def test_tags_and_options_hide_components() -> None:
     assert "off" not in await names(server)
     server.enable(names={"off"})
     assert "off" in await names(server)
+
+
+async def test_a_session_may_see_other_components() -> None:
+    server = library()
+    server.disable(tags={"write"})
+
+    @server.tool
+    async def change(ctx: Context, shows: bool) -> None:
+        await (ctx.enable_components if shows else ctx.disable_components)(tags={"write", "read"})
+
+    @server.tool
+    async def reset(ctx: Context) -> None:
+        await ctx.reset_visibility()
+
+    async with (
+        pair(server, revision="handshake") as one,
+        pair(server, revision="handshake") as other,
+    ):
+
+        async def tools(client: Client) -> list[str]:
+            return [tool.name for tool in await client.list_tools()]
+
+        await one.call_tool("change", {"shows": True})
+        assert await tools(one) == ["find", "lend", "change", "reset"]
+        assert await tools(other) == ["find", "change", "reset"]
+        with pytest.raises(ToolError, match="it is lent"):
+            await one.call_tool("lend", {"title": "Emma"})
+        with pytest.raises(Exception, match="Unknown tool"):
+            await other.call_tool("lend", {"title": "Emma"})
+        await one.call_tool("change", {"shows": False})
+        assert await tools(one) == ["change", "reset"]
+        await one.call_tool("reset")
+        assert await tools(one) == ["find", "change", "reset"]
+
+
+async def test_a_component_that_a_session_shows_still_requires_its_scopes() -> None:
+    tokens = {"t": {"client_id": "app", "scopes": ["read"]}}
+    server = FastMCP("s", auth=StaticTokenVerifier(tokens))
+    server.tool(lambda: 1, name="secret", auth=require_scopes("admin"), enabled=False)
+
+    @server.tool
+    async def show(ctx: Context) -> None:
+        await ctx.enable_components(names={"secret"})
+
+    async with on_a_port(server.http_app()) as site:
+        async with Client(f"http://{site}/mcp", auth="t", revision="2025-11-25") as client:
+            await client.call_tool("show")
+            with pytest.raises(Unauthorized, match="admin"):
+                await client.call_tool("secret")
 
 
 # duplicates

@@ -135,8 +135,12 @@ async def test_the_first_middleware_is_the_outermost() -> None:
 
     server = high_level(named("first"))
     server.middleware.append(named("second"))
+    async with pair(server) as client:
+        await client.call_tool("greet", {"name": "Ada"})
+        assert order[-2:] == ["first", "second"]
+    order.clear()
     await server.call_tool("greet", {"name": "Ada"})
-    assert order == ["first", "second"]
+    assert order == []  # the program's own calls are not wrapped
 
 
 async def test_middleware_may_refuse_a_session() -> None:
