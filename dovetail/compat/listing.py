@@ -3,6 +3,7 @@
 from collections.abc import Awaitable
 from functools import partial, partialmethod
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -13,10 +14,10 @@ from ..aio import LruDict
 from ..errors import CannotAsk, ConfigError, NotFound
 from ..ports import Call, Caller, CallHandler, Network, PendingAdmission
 from ..protocol.methods import METHODS, Method
+from ..protocol.raw import RawObject
 from ..protocol.tools import ToolResult
 from ..server.registry import FilteredRegistry, require_scopes
 from ..server.server import Server
-from ..server.service import answer_in_connection
 from ..server.tools import decode_structured
 from .components import wrap
 from .context import RULES, read_parts
@@ -66,9 +67,11 @@ class MiddlewareHost(Server):
         return self._chain.items  # type: ignore[no-any-return]
 
     def _dispatch(self, call: Call) -> Awaitable[Any]:
-        if self._chain is None:
-            return super()._dispatch(call)
-        return self._chain(call, super()._dispatch)  # type: ignore[no-any-return]
+        answer = self._find_handler(call)
+        return answer(call) if self._chain is None else self._chain(call, answer)
+
+    def _find_handler(self, call: Call) -> CallHandler:
+        return super()._dispatch
 
     def _admit(self, method: Method, params: Any, caller: Caller) -> PendingAdmission | None:
         """Let middleware refuse a session."""
@@ -101,6 +104,7 @@ class Listing(MiddlewareHost):
             )
         self._states: LruDict[Caller, dict[Any, Any]] = LruDict(self.limits.sessions)
         self._rules: tuple[Any, ...] = ()
+        self._overrides: dict[str, CallHandler] = {}
         if include is not None:
             self.enable(tags=include, only=True)
         if exclude is not None:
@@ -135,6 +139,14 @@ class Listing(MiddlewareHost):
         if self._has_session_rules:  # it may call what was hidden when it was admitted
             self._require_scopes(call)
         return super()._dispatch(call)
+
+    def _find_handler(self, call: Call) -> CallHandler:
+        """Return the handler of a method. The program's own calls have those of the server, so
+        that a handler in `_overrides` can call them."""
+        from .dependencies import ASKING
+
+        own = super()._find_handler(call)
+        return own if ASKING.get() else self._overrides.get(call.name, own)
 
     def can_ask(self, call: Call) -> bool:
         """Return True: a tool without a context parameter can call `get_context()`."""
@@ -205,7 +217,8 @@ class Listing(MiddlewareHost):
         self._require_scopes(call)
         token = ASKING.set(True)
         try:
-            return await self.answer(call)
+            result = await self.answer(call)
+            return result.decode() if type(result) is RawObject else result
         finally:
             ASKING.reset(token)
             CURRENT.set(current)
@@ -217,7 +230,7 @@ class Listing(MiddlewareHost):
         page = await self._ask(method)  # middleware or a mounted server may change it
         field = "resource_templates" if kind == "templates" else kind
         return [
-            wrap(known[key], self) if (key := _key(one)) in known else one
+            wrap(known.get(_key(one)) or _without_function(one), self)
             for one in getattr(page, field)
         ]
 
@@ -292,6 +305,11 @@ class Listing(MiddlewareHost):
     _tool_manager = _resource_manager = _prompt_manager = property(lambda self: InnerView(self))
 
 
+def _without_function(definition: Any) -> Any:
+    """Return an entry for a component of a mounted server."""
+    return SimpleNamespace(definition=definition, signature=SimpleNamespace(function=None))
+
+
 def _key(one: Any) -> str:
     return str(getattr(one, "uri", None) or getattr(one, "uri_template", None) or one.name)
 
@@ -329,22 +347,9 @@ def _low_level(server: Any) -> Any:
     """Return the low-level server that registers handlers for this server."""
     if server._inner is None:
         server._inner = import_module("dovetail.compat.lowlevel").LowLevelServer(server.name)
-        server._inner.add_handlers = partial(_add_for_clients, server)
+        server._inner.add_handlers = server._overrides.update
+        server._inner.add_extension = server.add_extension
     return server._inner
-
-
-def _add_for_clients(server: Any, handlers: dict[str, Any]) -> None:
-    """Use other handlers for clients. The program's own calls have those of the server, so that a
-    handler can call them."""
-    for name, handler in handlers.items():
-        choices = (handler, server._inner_handlers.get(name, answer_in_connection))
-        server.add_handlers({name: partial(_choose, choices)})
-
-
-def _choose(choices: tuple[CallHandler, CallHandler], call: Call) -> Awaitable[Any]:
-    from .dependencies import ASKING
-
-    return choices[ASKING.get()](call)
 
 
 class InnerView:

@@ -9,6 +9,8 @@ from functools import partial, partialmethod
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
 
+import msgspec
+from msgspec import Raw
 from msgspec.structs import replace
 
 from ..errors import ConfigError, InvalidParams
@@ -163,10 +165,14 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         for provider in (*(own["providers"] or ()), *(own["transforms"] or ())):
             self.add_provider(provider)
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if hooks := [name for name in vars(cls) if re.fullmatch(r"_\w+_mcp", name)]:
-            raise ConfigError(f"{cls.__name__}.{hooks[0]} would never be called: use middleware")
+        for name in [name for name in dir(type(self)) if re.fullmatch(r"_\w+_mcp", name)]:
+            if getattr(type(self), name) is not getattr(FastMCP, name, None):
+                getattr(self._mcp_server, name[1:-4])()(getattr(self, name))
+
+    async def _call_tool_mcp(self, key: str, arguments: Any = None) -> Any:
+        """Call a tool; a subclass may override this, and `_list_tools_mcp`, to filter tools."""
+        raw = Raw(msgspec.json.encode(arguments or {}))
+        return await self._ask("tools/call", name=key, arguments=raw)
 
     if not TYPE_CHECKING:
 

@@ -171,12 +171,37 @@ async def test_a_server_can_be_mounted_in_another() -> None:
         assert (await client.call_tool("math_double", {"number": 4})).data == 8
 
 
-def test_a_hook_of_the_library_that_would_never_be_called_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"Filtered._call_tool_mcp .* use middleware"):
+async def test_a_subclass_may_filter_tools_also_those_of_mounted_servers() -> None:
+    class Filtered(FastMCP):
+        async def _list_tools_mcp(self) -> Any:
+            return [tool.to_mcp_tool() for tool in await self.list_tools() if "no" not in tool.tags]
 
-        class Filtered(FastMCP):
-            async def _call_tool_mcp(self, key: str, arguments: Any) -> Any:
-                raise PermissionError(key)
+        async def _call_tool_mcp(self, key: str, arguments: Any = None) -> Any:
+            assert self._mcp_server.request_context is not None
+            if "no" in (await self.get_tool(key)).tags:
+                raise ToolError(f"Unknown tool: {key}")
+            return await super()._call_tool_mcp(key, arguments)
+
+    inner = FastMCP("inner")
+    inner.add_tool(lambda: 1, name="open")
+    inner.add_tool(lambda: 2, name="shut", tags={"no"})
+    server = Filtered("outer")
+    server.add_tool(lambda: 3, name="own", tags={"no"})
+    server.mount(inner, "in")
+    async with pair(server) as client:
+        assert [tool.name for tool in await client.list_tools()] == ["in_open"]
+        assert (await client.call_tool("in_open")).data == 1
+        for name in ("own", "in_shut"):
+            with pytest.raises(ToolError, match="Unknown tool"):
+                await client.call_tool(name)
+
+
+def test_an_unknown_hook_is_an_error() -> None:
+    class Hooked(FastMCP):
+        async def _dream_mcp(self) -> None: ...
+
+    with pytest.raises(AttributeError, match="dream"):
+        Hooked("a")
 
 
 def test_a_server_class_may_have_type_arguments() -> None:
