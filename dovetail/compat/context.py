@@ -324,10 +324,9 @@ class CompatSession:
         options.pop("related_request_id", None)
         return (await self._context.sample(messages, max_tokens=max_tokens, **options)).result
 
-    @property
-    def client_capabilities(self) -> Any:
-        """The capabilities that the client declared."""
-        return self._context.capabilities
+    client_capabilities = property(
+        lambda self: self._context.capabilities, doc="The capabilities that the client declared."
+    )
 
     @property
     def client_params(self) -> InitializeParams:
