@@ -27,8 +27,7 @@ class AppConfig(dict[str, Any]):
     """The settings of an app, with keys that are spelled as in the protocol."""
 
     def __init__(self, **options: Any) -> None:
-        given = options.items()
-        super().__init__({_to_camel(key): value for key, value in given if value is not None})
+        super().__init__({_to_camel(key): one for key, one in options.items() if one is not None})
 
 
 ResourceCSP = ResourcePermissions = AppConfig
@@ -79,10 +78,11 @@ def _add_document(server: Any, tool: str, meta: Any, settings: Any) -> str:
     if server._find(uri) is None:
         fields = [f"{kind}_domains" for kind in ("connect", "resource", "frame", "base_uri")]
         own, csp = get_renderer_csp(), settings.get("csp") or {}
-        domains = {key: [*own.get(key, ()), *csp.get(_to_camel(key), ())] for key in fields}
-        about: Any = {"name": f"Prefab Renderer ({tool})", "description": f"The views of {tool}"}
-        about["permissions"] = [*(settings.get("permissions") or ())]
-        server.add_app(uri, lambda: get_renderer_html(), **domains, **about)
+        options: Any = {key: [*own.get(key, ()), *csp.get(_to_camel(key), ())] for key in fields}
+        options["permissions"] = [*(settings.get("permissions") or ())]
+        server.add_app(
+            uri, lambda: get_renderer_html(), name=f"Prefab Renderer ({tool})", **options
+        )
     return uri
 
 
@@ -107,17 +107,14 @@ class FastMCPApp(LocalProvider):
 
     def __init__(self, name: str) -> None:
         super().__init__()
-        self.name = name
+        self.name, self._meta = name, {"fastmcp": {"app": name}}
 
     def tool(self, function_or_name: Any = None, /, *, model: bool = False, **options: Any) -> Any:
         """Register a tool that views call, and with `model=True` the model, too."""
         app = AppConfig(visibility=["app", "model"] if model else ["app"])
-        return self._decorate_app(function_or_name, app, options)
+        return self._decorate("tool", function_or_name, app=app, meta=self._meta, **options)
 
     def ui(self, function_or_name: Any = None, /, **options: Any) -> Any:
         """Register a tool that opens a view."""
-        return self._decorate_app(function_or_name, PrefabAppConfig(visibility=["model"]), options)
-
-    def _decorate_app(self, function_or_name: Any, app: AppConfig, options: Any) -> Any:
-        own = {"app": app, "meta": {"fastmcp": {"app": self.name}}}
-        return self._decorate("tool", function_or_name, **own, **options)
+        app = PrefabAppConfig(visibility=["model"])
+        return self._decorate("tool", function_or_name, app=app, meta=self._meta, **options)

@@ -11,7 +11,6 @@ INSTEAD = {
     "from_openapi": "pass base_url= and credentials= in place of a client: docs/guides/openapi.md",
 }
 """The replacements for missing methods."""
-PROVIDERS = "use add_tool(), add_resource() and add_prompt(), or docs/guides/transformations.md"
 REFUSED = {
     "auth_server_provider": f"use auth=Provider(…): {GUIDE}",
     "event_store": "use http_app(events=…): docs/guides/http.md",

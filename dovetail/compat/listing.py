@@ -196,9 +196,8 @@ class Listing(MiddlewareHost):
         from .dependencies import CURRENT
 
         current = CURRENT.get()
-        if current is None or current[1] is not self:
-            return self._rules
-        return (*self._rules, *(self._states.get(current[0].caller) or {}).get(RULES, ()))
+        state = self._states.get(current[0].caller) if current and current[1] is self else None
+        return (*self._rules, *(state or {}).get(RULES, ()))
 
     # calls from this process
 

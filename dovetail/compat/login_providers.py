@@ -1,9 +1,6 @@
-"""The classes with which FastMCP uses an authorization server.
-
-Those in `REMOTE` issue signed tokens, which Dovetail checks. All others log users in, which they do
-not do here: a server with one of them runs over stdio, which has no authentication, and refuses to
-be served over HTTP.
-"""
+"""The classes with which FastMCP uses an authorization server. Those in `REMOTE` issue signed
+tokens, which Dovetail checks. All others log users in, which they do not do here: a server with one
+of them runs over stdio, which has no authentication, and refuses to be served over HTTP."""
 
 from functools import partial
 from typing import Any
@@ -33,8 +30,7 @@ REFUSAL = (
 class LoginProvider(TokenVerifier):
     """Takes the place of a class that logs users in. No token is valid."""
 
-    def __init__(self, *args: Any, base_url: Any = None, **options: Any) -> None:
-        super().__init__(base_url)
+    def __init__(self, *args: Any, **options: Any) -> None: ...
 
     @property
     def refusal(self) -> str:
@@ -63,9 +59,6 @@ def make_remote(name: str, /, **options: Any) -> RemoteAuthProvider:
     return RemoteAuthProvider(verifier, own["issuer"][-1:], base_url, resource)
 
 
-globals().update(
-    {
-        name: partial(make_remote, name) if name in REMOTE else type(name, (LoginProvider,), {})
-        for name in LAZY["login_providers"].split()
-    }
-)
+for _name in LAZY["login_providers"].split():
+    _remote: Any = partial(make_remote, _name) if _name in REMOTE else None
+    globals()[_name] = _remote or type(_name, (LoginProvider,), {})

@@ -13,7 +13,7 @@ from .dependencies import get_server
 class LocalProvider:
     """Components for the servers that this provider is added to, now or later."""
 
-    def __init__(self, tools: Any = (), **ignored: Any) -> None:
+    def __init__(self, *ignored: Any, tools: Any = (), **options: Any) -> None:
         self._components: list[Any] = [("tool", tool, (), {}) for tool in tools]
         self._servers: list[Any] = []
 
@@ -89,9 +89,5 @@ def _pick(value: Any, *names: str) -> dict[str, Any]:
     return found | {"required": bool(found["required"])} if "required" in found else found
 
 
-def _make_tools(functions: Any, server: Any = None) -> LocalProvider:
-    return LocalProvider(tools=functions)
-
-
-PromptsAsTools = partial(_make_tools, (list_prompts, get_prompt))
-ResourcesAsTools = partial(_make_tools, (list_resources, read_resource))
+PromptsAsTools = partial(LocalProvider, tools=(list_prompts, get_prompt))
+ResourcesAsTools = partial(LocalProvider, tools=(list_resources, read_resource))

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial, partialmethod
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
 import msgspec
 from msgspec import Raw
@@ -24,7 +24,7 @@ from ..server.server import Completable, Server
 from ..server.tools import RegisteredTool, content_block, make_any_result, make_error_result
 from .components import unpack
 from .context import CompatContext
-from .instead import INSTEAD, PROVIDERS, missing_attribute, refuse_options
+from .instead import INSTEAD, missing_attribute, refuse_options
 from .listing import Listing
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ SERVER_OPTIONS = frozenset(Server.__init__.__kwdefaults__ or ()) - {"auth", "mid
 """The options of `Server`, which are also accepted."""
 
 
-class FastMCPOptions(TypedDict, total=False):
-    """The options that all components of FastMCP have."""
+class CompatOptions(ResourceOptions, total=False):
+    """The options of `FastMCP.resource` and `FastMCP.prompt`."""
 
     tags: Iterable[str] | None
     enabled: bool
@@ -70,17 +70,18 @@ class FastMCPOptions(TypedDict, total=False):
     version: str | int | None
 
 
-class CompatOptions(ResourceOptions, FastMCPOptions, total=False):
-    """The options of `FastMCP.resource` and `FastMCP.prompt`."""
-
-
-class CompatToolOptions(CommonToolOptions, FastMCPOptions, total=False):
+class CompatToolOptions(CommonToolOptions, total=False):
     """The options of `FastMCP.tool`."""
 
     structured_output: bool | None
-    task: Any
+    task: bool | Literal["optional", "required"] | None
     run_in_thread: bool
     exclude_args: Sequence[str] | None
+    tags: Iterable[str] | None
+    enabled: bool
+    auth: Any
+    app: Any
+    version: str | int | None
 
 
 class HintingMeta(type):
@@ -224,7 +225,7 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         if isinstance(provider, Server):
             self.mount(provider, namespace)
         elif not hasattr(provider, "provide"):
-            raise ConfigError(f"A {type(provider).__name__} is not supported; {PROVIDERS}")
+            raise ConfigError(f"A {type(provider).__name__} is not supported; use add_tool(), …")
         elif namespace:
             self.mount(type(self)(namespace, providers=[provider]), namespace)
         else:
