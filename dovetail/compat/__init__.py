@@ -42,11 +42,13 @@ __all__ = [
 ]  # fmt: skip
 LAZY = {
     "auth": "AccessToken AuthSettings BearerAuthProvider JWTVerifier RemoteAuthProvider "
-    "StaticTokenVerifier TokenVerifier TransportSecuritySettings require_scopes",
+    "StaticTokenVerifier TokenVerifier TransportSecuritySettings parse_scopes require_scopes",
     "components": "FunctionPrompt FunctionResource FunctionTemplate FunctionTool",
     "dependencies": "CurrentAccessToken CurrentContext CurrentFastMCP CurrentHeaders "
     "CurrentRequest Depends configure_logging get_access_token get_context "
     "get_http_headers get_http_request get_logger get_server",
+    "extension": "APP_MIME_TYPE Apps EXTENSION_ID Extension MethodBinding ResourceBinding "
+    "ToolBinding client_supports_apps require_client_extension",
     "fastmcp_apps": "AppConfig FastMCPApp PrefabAppConfig ResourceCSP ResourcePermissions",
     "login_providers": "Auth0MCPProvider Auth0Provider AuthKitProvider AWSCognitoProvider "
     "AzureProvider ClerkProvider DescopeProvider DiscordProvider GitHubProvider GoogleProvider "
@@ -54,12 +56,16 @@ LAZY = {
     "OAuthProxy OCIProvider OIDCProxy PropelAuthProvider ScalekitProvider SupabaseProvider "
     "WorkOSProvider",
     "lowlevel": "InitializationOptions LowLevelServer NotificationOptions ReadResourceContents "
-    "RequestContext ServerRequestContext SseServerTransport StreamableHTTPSessionManager "
+    "RequestContext SseServerTransport StreamableHTTPSessionManager "
     "stdio_server",
     "request_state": "InvalidRequestState RequestStateBoundary RequestStateSecurity",
     "resolve": "Elicit ListRoots Resolve Sample",
     "middleware": "CallNext DetailedTimingMiddleware ErrorHandlingMiddleware LoggingMiddleware "
     "Middleware MiddlewareContext StructuredLoggingMiddleware TimingMiddleware",
+    "request": "ServerRequestContext",
+    "resources": "CacheHint InMemorySubscriptionBus ListenHandler PathEscapeError "
+    "PromptsListChanged ResourceSecurity ResourceUpdated ResourcesListChanged ToolsListChanged "
+    "UriTemplate contains_path_traversal is_absolute_path safe_join",
     "providers": "LocalProvider PromptsAsTools ResourcesAsTools",
 }
 """The names that are loaded on first use, by module."""

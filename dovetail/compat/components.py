@@ -4,9 +4,11 @@ A component is the protocol type with the function behind it, so it has every fi
 spelling and can be listed as it is.
 """
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from inspect import isawaitable
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -97,6 +99,16 @@ class ToolComponent(Component, Tool, dict=True):
         raw = msgspec.Raw(msgspec.json.encode(arguments))
         value = await self._call(self.registered.bind(raw, context))
         return decode_structured(self.registered.make_result(value))
+
+    @property
+    def fn_metadata(self) -> Any:
+        """The model of the arguments, as pydantic describes them. Another model has no effect."""
+        create_model: Any = sys.modules["pydantic"].create_model
+        fields = {each.name: (Any, ...) for each in self.registered.signature.parameters}
+        schema = classmethod(lambda cls, **options: {**self.parameters})
+        base = type("ToolArguments", (create_model("Base"),), {"model_json_schema": schema})
+        model = create_model(f"{self.name}Arguments", __base__=base, **fields)
+        return SimpleNamespace(arg_model=model)
 
     @classmethod
     def from_tool(cls, tool: Any, **changes: Any) -> Any:

@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from functools import partialmethod
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 import msgspec
 
+from ..ports import Caller
+from ..protocol.base import Implementation
 from ..protocol.client_features import CreateMessageResult, ElicitResult, ListRootsResult
+from ..protocol.lifecycle import InitializeParams
 from ..protocol.utilities import SEVERITY
 from ..revisions import decode
 from ..server.context import Context, Elicited, Flush, must_await
@@ -275,6 +278,14 @@ def _read_answer(raw: Any) -> Any:
     return fields if kind is None else decode(raw, kind)
 
 
+def describe_caller(caller: Caller) -> InitializeParams:
+    """Return what a client said about itself."""
+    version, info = caller.revision.version, cast("Implementation", caller.info)
+    return InitializeParams(
+        protocol_version=version, capabilities=caller.capabilities, client_info=info
+    )
+
+
 def read_parts(contents: Any) -> ReadParts:
     """Return the contents of a resource as parts with `.content` and `.mime_type`."""
     return ReadParts(
@@ -316,6 +327,11 @@ class CompatSession:
     client_capabilities = property(
         lambda self: self._context.capabilities, doc="The capabilities that the client declared."
     )
+
+    @property
+    def client_params(self) -> InitializeParams:
+        """What the client said about itself."""
+        return describe_caller(self._context._call.caller)
 
     async def elicit(
         self,

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 CURRENT: ContextVar[tuple[Call, Any] | None] = ContextVar("dovetail_compat_call", default=None)
 """The call that is being answered, and the server."""
+ASKING: ContextVar[bool] = ContextVar("dovetail_compat_asking", default=False)
+"""Whether the program itself makes that call."""
 HIDDEN_HEADERS = {
     "host", "content-length", "connection", "transfer-encoding", "upgrade", "te", "keep-alive",
     "expect", "accept", "content-type", "authorization", "mcp-session-id", "proxy-authenticate",

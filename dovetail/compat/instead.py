@@ -20,11 +20,12 @@ REFUSED = {
     "mount_path": "mount http_app() in your own application",
     "retry_interval": "use limits=Limits(retry=…)",
     "sampling_handler": "sampling raises CannotAsk if the client has no model",
-    "security": "a template variable matches a slash only if it is written {+name}",
     "serializer": "return the text to send from the tool",
     "session_idle_timeout": "use limits=Limits(session_idle=…)",
     "session_state_store": "state belongs to one process; return a handle instead: "
     "docs/guides/context.md",
+    "subscriptions": "use backend= to notify the clients of all processes: "
+    "docs/guides/scale-out.md",
     "uvicorn_config": "use uvicorn.run(server.http_app(), …)",
 }
 """The replacements for missing options."""

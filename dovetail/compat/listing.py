@@ -3,6 +3,7 @@
 from collections.abc import Awaitable
 from functools import partial, partialmethod
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -11,8 +12,9 @@ from msgspec.structs import replace
 
 from ..aio import LruDict
 from ..errors import CannotAsk, ConfigError, NotFound
-from ..ports import Call, Caller, Network, PendingAdmission
+from ..ports import Call, Caller, CallHandler, Network, PendingAdmission
 from ..protocol.methods import METHODS, Method
+from ..protocol.raw import RawObject
 from ..protocol.tools import ToolResult
 from ..server.registry import FilteredRegistry, require_scopes
 from ..server.server import Server
@@ -26,9 +28,12 @@ METHOD_BY_KIND = {
 }  # fmt: skip
 
 
-LOW_LEVEL = ("add_request_handler", "request_handlers", "set_logging_level", "subscribe_resource",
-             "unsubscribe_resource")  # fmt: skip
-"""The attributes of the low-level server inside a server, besides those of its managers."""
+LOW_LEVEL = frozenset(
+    """add_request_handler call_tool completion get_prompt list_prompts list_resource_templates
+    list_resources list_tools read_resource request_handlers set_logging_level subscribe_resource
+    unsubscribe_resource""".split()  # noqa: SIM905
+)
+"""The attributes of the low-level server inside a server: mostly decorators of handlers."""
 
 
 class NoClient:
@@ -43,11 +48,50 @@ class NoClient:
         raise CannotAsk("There is no client: the program itself made this call")
 
 
-class Listing(Server):
+class MiddlewareHost(Server):
+    """A server that runs the middleware of the other libraries in one chain."""
+
+    _chain: Any = None
+    _chain_kind = "MiddlewareChain"
+
+    @property
+    def middleware(self) -> list[Any]:
+        """The middleware, outermost first. You can change this list."""
+        if self._chain is None:
+            from . import middleware
+
+            self._chain = getattr(middleware, self._chain_kind)(self)
+            self.admit = self._admit  # type: ignore[method-assign]
+            self._decoded_methods |= set(METHODS)
+            self._personal_methods |= set(METHODS)
+        return self._chain.items  # type: ignore[no-any-return]
+
+    def _dispatch(self, call: Call) -> Awaitable[Any]:
+        answer = self._find_handler(call)
+        return answer(call) if self._chain is None else self._chain(call, answer)
+
+    def _find_handler(self, call: Call) -> CallHandler:
+        return super()._dispatch
+
+    def _admit(self, method: Method, params: Any, caller: Caller) -> PendingAdmission | None:
+        """Let middleware refuse a session."""
+        pending = super().admit(method, params, caller)
+        if method.name != "initialize":
+            return pending
+        return partial(self._chain.initialize, caller, pending)
+
+    def _require_scopes(self, call: Call) -> None:
+        """Raise Forbidden if a call that the program made or changed needs more scopes."""
+        find = self._find_by_method.get(call.name)
+        key: Any = getattr(call.params, "uri", None) or getattr(call.params, "name", "")
+        if find is not None and (component := find(key)) is not None:
+            require_scopes(component, call.principal, key)
+
+
+class Listing(MiddlewareHost):
     """The methods with which a program uses its own server."""
 
     _registry_type = FilteredRegistry
-    _chain: Any = None
     _inner: Any = None
     _duplicates = "warn"
     _has_session_rules = False
@@ -60,6 +104,7 @@ class Listing(Server):
             )
         self._states: LruDict[Caller, dict[Any, Any]] = LruDict(self.limits.sessions)
         self._rules: tuple[Any, ...] = ()
+        self._overrides: dict[str, CallHandler] = {}
         if include is not None:
             self.enable(tags=include, only=True)
         if exclude is not None:
@@ -79,35 +124,29 @@ class Listing(Server):
     # middleware and sessions
 
     def add_middleware(self, middleware: Any) -> None:
-        """Wrap every request in one more FastMCP middleware, inside those that exist.
+        """Wrap every request in one more middleware, inside those that exist.
 
         Args:
             middleware: The middleware.
         """
-        from .middleware import Middleware, MiddlewareChain
+        from .middleware import Middleware
 
-        if self._chain is None:
-            self._chain = MiddlewareChain(self)
-            self.admit = self._admit  # type: ignore[method-assign]
-            self._decoded_methods |= set(METHODS)
-            self._personal_methods |= set(METHODS)
         if getattr(type(middleware), "on_notification", None) not in (None, Middleware.on_message):
             self._warn(f"{type(middleware).__name__}.on_notification is never called")
-        self._chain.items.append(middleware)
+        self.middleware.append(middleware)
 
     def _dispatch(self, call: Call) -> Awaitable[Any]:
         if self._has_session_rules:  # it may call what was hidden when it was admitted
             self._require_scopes(call)
-        if self._chain is None:
-            return super()._dispatch(call)
-        return self._chain(call, super()._dispatch)  # type: ignore[no-any-return]
+        return super()._dispatch(call)
 
-    def _admit(self, method: Method, params: Any, caller: Caller) -> PendingAdmission | None:
-        """Let middleware refuse a session."""
-        pending = super().admit(method, params, caller)
-        if method.name != "initialize":
-            return pending
-        return partial(self._chain.initialize, caller, pending)
+    def _find_handler(self, call: Call) -> CallHandler:
+        """Return the handler of a method. The program's own calls have those of the server, so
+        that a handler in `_overrides` can call them."""
+        from .dependencies import ASKING
+
+        own = super()._find_handler(call)
+        return own if ASKING.get() else self._overrides.get(call.name, own)
 
     def can_ask(self, call: Call) -> bool:
         """Return True: a tool without a context parameter can call `get_context()`."""
@@ -162,29 +201,25 @@ class Listing(Server):
 
     # calls from this process
 
-    def _require_scopes(self, call: Call) -> None:
-        """Raise Forbidden if a call that the program made or changed needs more scopes."""
-        find = self._find_by_method.get(call.name)
-        key: Any = getattr(call.params, "uri", None) or getattr(call.params, "name", "")
-        if find is not None and (component := find(key)) is not None:
-            require_scopes(component, call.principal, key)
-
     async def _ask(self, method: str, **params: Any) -> Any:
         """Answer a request of this process, like one of the client that is being answered."""
-        from .dependencies import CURRENT
+        from .dependencies import ASKING, CURRENT
 
         current, row = CURRENT.get(), METHODS[method]
         asked = row.params(**params)
         if current is not None and current[1] is self:
-            call = replace(current[0], method=row, params=asked)
+            call = replace(current[0], method=row, params=asked, raw_params=Raw())
         else:
             newest = next(each for each in reversed(self.revisions) if not each.dialects)
             caller = Caller(revision=newest, log_level=None)
             call = Call(id=0, method=row, params=asked, caller=caller, connection=NoClient())
         self._require_scopes(call)
+        token = ASKING.set(True)
         try:
-            return await self.answer(call)
+            result = await self.answer(call)
+            return result.decode() if type(result) is RawObject else result
         finally:
+            ASKING.reset(token)
             CURRENT.set(current)
 
     async def _list(self, kind: str, **ignored: Any) -> list[Any]:
@@ -194,7 +229,7 @@ class Listing(Server):
         page = await self._ask(method)  # middleware or a mounted server may change it
         field = "resource_templates" if kind == "templates" else kind
         return [
-            wrap(known[key], self) if (key := _key(one)) in known else one
+            wrap(known.get(_key(one)) or _without_function(one), self)
             for one in getattr(page, field)
         ]
 
@@ -259,11 +294,19 @@ class Listing(Server):
         """
         return await self._ask("prompts/get", name=name, arguments=arguments)
 
-    @property
-    def _mcp_server(self) -> "InnerView":
-        return InnerView(self)
+    def get_context(self) -> Any:
+        """Return the context of the current call, or raise RuntimeError."""
+        from .dependencies import get_context
 
-    _lowlevel_server = _tool_manager = _resource_manager = _prompt_manager = _mcp_server
+        return get_context()
+
+    _mcp_server = _lowlevel_server = property(lambda self: InnerView(self, low_level=True))
+    _tool_manager = _resource_manager = _prompt_manager = property(lambda self: InnerView(self))
+
+
+def _without_function(definition: Any) -> Any:
+    """Return an entry for a component of a mounted server."""
+    return SimpleNamespace(definition=definition, signature=SimpleNamespace(function=None))
 
 
 def _key(one: Any) -> str:
@@ -288,7 +331,7 @@ def _shows(rules: tuple[Any, ...], kind: str, name: str, component: Any) -> bool
 class Removable(dict[str, Any]):
     """Components by name; what is removed here, the server removes, too."""
 
-    registry: Registry[Any]
+    registry: FilteredRegistry
 
     def pop(self, name: str, *default: Any) -> Any:
         """Remove a component."""
@@ -303,7 +346,8 @@ def _low_level(server: Any) -> Any:
     """Return the low-level server that registers handlers for this server."""
     if server._inner is None:
         server._inner = import_module("dovetail.compat.lowlevel").LowLevelServer(server.name)
-        server._inner.add_handlers = server.add_handlers
+        server._inner.add_handlers = server._overrides.update
+        server._inner.add_extension = server.add_extension
     return server._inner
 
 
@@ -311,24 +355,31 @@ class InnerView:
     """The server and the managers inside the other libraries, as far as programs use them:
     `list_tools()`, `get_tool(name)`, `_tools`, `version`, and so on."""
 
-    def __init__(self, server: Any) -> None:
-        self.__dict__["_server"] = server
+    def __init__(self, server: Any, low_level: bool = False) -> None:
+        self.__dict__.update(_server=server, _low_level=low_level)
 
     def __getattr__(self, name: str) -> Any:
         verb, _, kind = name.partition("_")
         plural = kind if kind.endswith("s") else f"{kind}s"
-        if name in LOW_LEVEL:
+        if self._low_level and name in LOW_LEVEL:
             return getattr(_low_level(self._server), name)
         if verb not in ("", "list", "get") or plural not in METHOD_BY_KIND:
             return getattr(self._server, name)
         items = self._server._items(plural).items()
         found = Removable((key, wrap(one, self._server)) for key, one in items)
-        found.registry = self._server._kinds[plural[:-1]]
+        found.registry = getattr(self._server, f"_{plural}")
         if verb == "list":
             return lambda: [*found.values()]
         if verb == "get" and kind == plural:
             return getattr(self._server, name)
         return (lambda key, *ignored: found.get(str(key))) if verb else found
+
+    @property
+    def request_context(self) -> Any:
+        """The context of the current call, or None."""
+        from .dependencies import find_context
+
+        return find_context()
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "instructions":

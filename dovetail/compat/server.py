@@ -9,6 +9,8 @@ from functools import partial, partialmethod
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
+import msgspec
+from msgspec import Raw
 from msgspec.structs import replace
 
 from ..errors import ConfigError, InvalidParams
@@ -17,6 +19,7 @@ from ..protocol.base import ListChangedParams
 from ..protocol.tools import ToolResult
 from ..protocol.utilities import CompleteResult, Completion
 from ..server.options import CommonToolOptions, ResourceOptions, Transport
+from ..server.resources import not_found
 from ..server.server import Completable, Server
 from ..server.tools import RegisteredTool, content_block, make_any_result, make_error_result
 from .components import unpack
@@ -50,7 +53,9 @@ OWN_OPTIONS: Options = dict.fromkeys((
     "tools", "auth", "token_verifier", "middleware", "on_duplicate", "include_tags", "exclude_tags",
     "providers", "transforms",
 ))  # fmt: skip
-RENAMED = {"mask_error_details": "mask_errors", "list_page_size": "page_size"}
+RENAMED = {
+    "mask_error_details": "mask_errors", "list_page_size": "page_size", "cache_hints": "cache",
+}  # fmt: skip
 SERVER_OPTIONS = frozenset(Server.__init__.__kwdefaults__ or ()) - {"auth", "middleware"}
 """The options of `Server`, which are also accepted."""
 
@@ -114,6 +119,7 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
     _base_url: Any = None
     _refusal = ""
     """Why this server cannot be served over HTTP."""
+    _resource_security: Any = None
 
     def __init__(
         self,
@@ -144,20 +150,30 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             self._base_url = getattr(own["auth"], "base_url", None)
             self._refusal = getattr(own["auth"], "refusal", "")
             own["auth"] = make_guard(own["auth"], own["token_verifier"])
-        middleware = own["middleware"] or ()
-        options["middleware"] = [one for one in middleware if not hasattr(type(one), "on_message")]
+        middleware, is_sdk = own["middleware"] or (), self._chain_kind == "RequestChain"
+        adapted = [one for one in middleware if is_sdk or hasattr(type(one), "on_message")]
+        options["middleware"] = [one for one in middleware if one not in adapted]
         options = {key: value for key, value in options.items() if value is not None}
         super().__init__(name or self.default_name, auth=own["auth"], **options)
         self.answer = in_context(self, self.answer)
         self.dependencies, self._routes = list(self.settings.dependencies or ()), list[Any]()
+        self._securities: Options = {}
         self._start_listing(own["on_duplicate"], own["include_tags"], own["exclude_tags"])
-        for one in middleware:
-            if hasattr(type(one), "on_message"):
-                self.add_middleware(one)
+        for one in adapted:
+            self.add_middleware(one)
         for function in own["tools"] or ():
             self.add_tool(function)
         for provider in (*(own["providers"] or ()), *(own["transforms"] or ())):
             self.add_provider(provider)
+
+        for name in [name for name in dir(type(self)) if re.fullmatch(r"_\w+_mcp", name)]:
+            if getattr(type(self), name) is not getattr(FastMCP, name, None):
+                getattr(self._mcp_server, name[1:-4])()(getattr(self, name))
+
+    async def _call_tool_mcp(self, key: str, arguments: Any = None) -> Any:
+        """Call a tool; a subclass may override this, and `_list_tools_mcp`, to filter tools."""
+        raw = Raw(msgspec.json.encode(arguments or {}))
+        return await self._ask("tools/call", name=key, arguments=raw)
 
     if not TYPE_CHECKING:
 
@@ -298,7 +314,9 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         if kind == "resource":
             default = APP_TYPE if key.startswith("ui://") else "text/plain"
             own["mime_type"] = own.get("mime_type") or default
-            return super().add_resource(function, re.sub(r"{(\w+)\*}", r"{+\1}", key), **own)
+            uri = re.sub(r"{(\w+)\*}", r"{+\1}", key)
+            self._securities[uri] = own.pop("security", None) or self._resource_security
+            return super().add_resource(function, uri, **own)
         return getattr(super(), f"add_{kind}")(function, **own)
 
     add_tool = partialmethod(_register, "tool")
@@ -329,8 +347,7 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             own["scopes"] = [*own.get("scopes", ()), *scopes_of(auth, owner)]
         if own.pop("run_in_thread", True) is False:
             raise ConfigError("run_in_thread=False: write the function as `async def`")
-        refused = {key: own.pop(key, None) for key in ("serializer", "security")}
-        refuse_options(refused, owner)
+        refuse_options({"serializer": own.pop("serializer", None)}, owner)
         if "from_thread" in getattr(getattr(function, "__code__", None), "co_names", ()):
             function = in_anyio_thread(function)
         return inject(function, own.pop("exclude_args", ()))
@@ -346,6 +363,13 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             return replace(tool, make_result=partial(_make_listed_result, tool.make_result))
         definition = replace(tool.definition, output_schema=None)
         return replace(tool, definition=definition, make_result=_make_unstructured_result)
+
+    def _match(self, uri: str) -> Any:
+        resource, values = super()._match(uri)
+        security = self._securities.get(resource.template.text) if resource.template else None
+        if security is not None and (name := security.validate(values)):
+            raise not_found(uri, f"{name} must not be such a path")
+        return resource, values
 
     @overload
     def completion(self, function: F, /) -> F: ...
@@ -563,11 +587,13 @@ class MCPServer(SDKFastMCP):
         website_url: A page about the server.
         icons: Icons that clients may show for the server.
         version: The version of the server.
-        **more: The options of `FastMCP`.
+        **more: The options of `FastMCP`; and extensions, cache_hints, resource_security and
+            subscriptions.
     """
 
     default_name = "mcp-server"
     _returned = Listing._returned
+    _chain_kind = "RequestChain"
 
     def __init__(
         self,
@@ -580,8 +606,21 @@ class MCPServer(SDKFastMCP):
         version: str = "",
         **more: Any,
     ) -> None:
+        from .resources import InMemorySubscriptionBus, ResourceSecurity, forward_events
+
         about: Options = {"title": title, "description": description, "version": version}
+        extensions, bus = more.pop("extensions", None), more.pop("subscriptions", None)
+        self._resource_security = more.pop("resource_security", None) or ResourceSecurity()
         super().__init__(name, instructions, website_url, icons, **about, **more)
+        if isinstance(bus, InMemorySubscriptionBus):
+            forward_events(bus, self)
+        else:
+            refuse_options({"subscriptions": bus or None}, "MCPServer")
+        if extensions:
+            from .extension import apply_extension
+
+            for extension in extensions:
+                apply_extension(self, extension)
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ module is imported, so values that Dovetail creates have them, too.
 from collections.abc import Callable
 from functools import cache, partial, reduce
 from operator import attrgetter, or_
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct, defstruct
@@ -87,6 +87,7 @@ for _base in (Wire, Open):
     for _method in (_model_dump, _model_dump_json, _model_copy):
         setattr(_base, _method.__name__[1:], _method)
     setattr(_base, "root", property(lambda self: self))  # ServerResult(…).root
+    setattr(_base, "model_extra", property(lambda self: {**self} if isinstance(self, dict) else {}))
     _add_spellings(_base)
 setattr(errors.ProtocolError, "error", property(lambda self: __getattr__("ErrorData")(
     code=self.code, message=self.message, data=self.data)))  # fmt: skip
@@ -137,6 +138,20 @@ class Spelling(type):
 
 class StructSpelling(Spelling, type(Struct)):  # type: ignore[misc]
     """The metaclass of the compat types that are structs."""
+
+    def __new__(cls, name: str, bases: Any, namespace: dict[str, Any], **options: Any) -> Any:
+        """Create a type. The default of a field may be pydantic's `Field(…)`."""
+        hints = namespace.get("__annotations__", {})
+        for field in [key for key in hints if type(namespace.get(key)).__name__ == "FieldInfo"]:
+            from ..schema.walk import from_default, read_notes
+
+            notes = read_notes(namespace[field].metadata)
+            _, default = from_default(hints[field], namespace.pop(field))
+            if not isinstance(hints[field], str):
+                hints[field] = Annotated[hints[field], msgspec.Meta(**notes)]
+            if default is not msgspec.NODEFAULT:
+                namespace[field] = default
+        return super().__new__(cls, name, bases, namespace, **options)
 
 
 PARTS = {"TextResourceContents": "text", "BlobResourceContents": "blob"}
@@ -191,6 +206,7 @@ RENAMED = _table("""
     PromptsCapability=ListCapability ToolsCapability=ListCapability
     ResourceTemplateReference=ResourceReference ResourceUpdatedNotificationParams=UriParams
     SubscribeRequestParams=UriParams UnsubscribeRequestParams=UriParams
+    SubscriptionsListenRequestParams=ListenParams
 """)
 """The types that Dovetail calls something else, besides `XRequestParams`, which is `XParams`."""
 REQUESTS = _table("""
@@ -215,6 +231,9 @@ TOOL_BLOCKS = ("ToolUseContent", "ToolResultContent")
 JSONRPC = {"JSONRPCRequest": "jsonrpc id method params", "JSONRPCResponse": "jsonrpc id result",
            "JSONRPCNotification": "jsonrpc method params", "JSONRPCError": "jsonrpc id error",
 }  # fmt: skip
+APPS = {"ResourcePermissions": "camera microphone geolocation clipboard_write",
+        "ResourceCsp": "connect_domains resource_domains frame_domains base_uri_domains",
+}  # fmt: skip
 UNIONS = {"Content": BLOCKS, "ContentBlock": BLOCKS, "SamplingContent": BLOCKS[:3],
           "InputRequest": ("ElicitRequest", "CreateMessageRequest", "ListRootsRequest"),
           "SamplingMessageContentBlock": BLOCKS[:3] + TOOL_BLOCKS, "JSONRPCMessage": JSONRPC,
@@ -226,7 +245,7 @@ OWN: dict[str, Any] = {
         ("arguments", dict[str, Any] | None, None), ("input_responses", Any, None),
         ("request_state", str | None, None)], bases=(Params,), kw_only=True),
     **{name: _struct(name, [(each, Any, None) for each in fields.split()])
-       for name, fields in JSONRPC.items()},
+       for name, fields in {**JSONRPC, **APPS}.items()},
 }  # fmt: skip
 """The types that the protocol package lacks, or has with other fields."""
 
@@ -270,6 +289,7 @@ AcceptedElicitation, DeclinedElicitation, CancelledElicitation = Accepted, Decli
 McpError = MCPError = errors.ProtocolError  # so that `except McpError` catches every answer
 FastMCPError = MCPServerError = errors.DovetailError
 NotFoundError = ResourceNotFoundError = errors.NotFound
+ClientError = errors.DovetailError
 AuthorizationError, UrlElicitationRequiredError = errors.Forbidden, errors.UrlRequired
 InvalidSignature = errors.ConfigError
 ResourceError = type("ResourceError", (errors.NotFound,), {"__doc__": "A resource has failed."})

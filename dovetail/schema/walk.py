@@ -20,7 +20,7 @@ import re
 import types
 import typing
 from collections import abc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -75,11 +75,12 @@ _FORMATS = {
     UUID: "uuid",
     Decimal: "decimal",
 }
+_BINARY = (bytes, bytearray, memoryview)
 _SCALARS: dict[Any, Schema] = {
     **{cls: {} for cls in (Any, object, Raw)},
     **{cls: {"type": name} for cls, name in TYPES.items()},
     **{cls: {"type": "string", "format": name} for cls, name in _FORMATS.items()},
-    **{cls: {"type": "string", "contentEncoding": "base64"} for cls in (bytes, bytearray)},
+    **{cls: {"type": "string", "contentEncoding": "base64"} for cls in _BINARY},
 }
 _SETS = {set, frozenset, abc.MutableSet, abc.Set}
 _OBJECTS = {dict, abc.Mapping, abc.MutableMapping}
@@ -154,8 +155,10 @@ class TypeWalk:
             "fields, or Any"
         )
 
-    def _union(self, args: Iterable[Any]) -> tuple[Schema, Any]:
-        pairs = [self.type(arg) for arg in args if arg is not UnsetType]
+    def _union(self, args: Sequence[Any]) -> tuple[Schema, Any]:
+        # Beside `str`, binary types are left out: a JSON string is text, even if it looks encoded.
+        ignored = (UnsetType, *_BINARY) if str in args else (UnsetType,)
+        pairs = [self.type(arg) for arg in args if arg not in ignored]
         options, members = [schema for schema, _ in pairs], [native for _, native in pairs]
         schema: Schema = (
             {} if {} in options else {"anyOf": options} if len(options) > 1 else options[0]

@@ -19,6 +19,7 @@ from dovetail.compat import (
 )
 from dovetail.errors import ConfigError, Forbidden, NotFound, ToolError, Unauthorized
 from dovetail.ports import Principal
+from dovetail.protocol import Implementation
 from dovetail.testing import pair
 from tests.behaviour.web import on_a_port
 
@@ -344,3 +345,23 @@ async def test_a_call_of_the_program_needs_the_scopes_of_the_client_that_it_acts
     async with pair(server, user=Principal("ada")) as client:
         with pytest.raises(Forbidden, match="admin"):
             await client.call_tool("run", {"name": "erase"})
+
+
+async def test_the_server_inside_accepts_handlers_that_see_the_current_client() -> None:
+    server = SDKFastMCP("library")
+    server.add_tool(lambda: 1, "one")
+    server.add_tool(lambda: 2, "two")
+
+    async def list_tools() -> list[Any]:
+        session = server.get_context().session
+        assert session.client_params.client_info.name == "reader"
+        assert "extensions" in session.client_params.capabilities.model_extra
+        return [tool for tool in await server.list_tools() if tool.name != "two"]
+
+    server._mcp_server.list_tools()(list_tools)
+    info = Implementation(name="reader", version="1")
+    async with pair(server, info=info) as client:
+        assert [tool.name for tool in await client.list_tools()] == ["one"]
+        assert (await client.call_tool("two")).data == 2
+    with pytest.raises(RuntimeError, match="no active context"):
+        server.get_context()
