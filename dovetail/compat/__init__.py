@@ -40,26 +40,41 @@ __all__ = [
     "TextResource", "TextResourceContents", "Tool", "ToolAnnotations", "ToolError",
     "ToolResult", "UserMessage", "ValidationError",
 ]  # fmt: skip
-_LAZY = {
+LAZY = {
     "auth": "AccessToken AuthSettings BearerAuthProvider JWTVerifier RemoteAuthProvider "
-    "StaticTokenVerifier TokenVerifier TransportSecuritySettings require_scopes",
+    "StaticTokenVerifier TokenVerifier TransportSecuritySettings parse_scopes require_scopes",
     "components": "FunctionPrompt FunctionResource FunctionTemplate FunctionTool",
     "dependencies": "CurrentAccessToken CurrentContext CurrentFastMCP CurrentHeaders "
     "CurrentRequest Depends configure_logging get_access_token get_context "
     "get_http_headers get_http_request get_logger get_server",
+    "extension": "APP_MIME_TYPE Apps EXTENSION_ID Extension MethodBinding ResourceBinding "
+    "ToolBinding client_supports_apps require_client_extension",
+    "fastmcp_apps": "AppConfig FastMCPApp PrefabAppConfig ResourceCSP ResourcePermissions",
+    "login_providers": "Auth0MCPProvider Auth0Provider AuthKitProvider AWSCognitoProvider "
+    "AzureProvider ClerkProvider DescopeProvider DiscordProvider GitHubProvider GoogleProvider "
+    "HuggingFaceProvider InMemoryOAuthProvider KeycloakAuthProvider MultiAuth OAuthProvider "
+    "OAuthProxy OCIProvider OIDCProxy PropelAuthProvider ScalekitProvider SupabaseProvider "
+    "WorkOSProvider",
     "lowlevel": "InitializationOptions LowLevelServer NotificationOptions ReadResourceContents "
-    "RequestContext ServerRequestContext SseServerTransport StreamableHTTPSessionManager "
+    "RequestContext SseServerTransport StreamableHTTPSessionManager "
     "stdio_server",
+    "request_state": "InvalidRequestState RequestStateBoundary RequestStateSecurity",
+    "resolve": "Elicit ListRoots Resolve Sample",
     "middleware": "CallNext DetailedTimingMiddleware ErrorHandlingMiddleware LoggingMiddleware "
     "Middleware MiddlewareContext StructuredLoggingMiddleware TimingMiddleware",
+    "request": "ServerRequestContext",
+    "resources": "CacheHint InMemorySubscriptionBus ListenHandler PathEscapeError "
+    "PromptsListChanged ResourceSecurity ResourceUpdated ResourcesListChanged ToolsListChanged "
+    "UriTemplate contains_path_traversal is_absolute_path safe_join",
+    "providers": "LocalProvider PromptsAsTools ResourcesAsTools",
 }
 """The names that are loaded on first use, by module."""
 create_proxy = FastMCP.as_proxy
-_load_lazily, _ = lazy(globals(), _LAZY)
+_load_lazily, _ = lazy(globals(), LAZY)
 CLIENTS = frozenset(
     """Client ClientRequestContext ClientSession RequestContext StdioServerParameters
-    create_mcp_http_client sse_client stdio_client streamable_http_client streamablehttp_client
-    websocket_client""".split()  # noqa: SIM905
+    create_connected_server_and_client_session create_mcp_http_client sse_client stdio_client
+    streamable_http_client streamablehttp_client websocket_client""".split()  # noqa: SIM905
 )
 """The names in `client.py`, which is imported on first use. `Client` is FastMCP's."""
 
@@ -71,7 +86,7 @@ def __getattr__(name: str) -> Any:
         return client.CompatFastMCPClient if name == "Client" else getattr(client, name)
     if name in ELSEWHERE:
         raise ImportError(f"{name} is not in dovetail.compat: {ELSEWHERE[name]}")
-    if any(name in names.split() for names in _LAZY.values()):
+    if any(name in names.split() for names in LAZY.values()):
         return _load_lazily(name)
     try:
         return getattr(types, name)

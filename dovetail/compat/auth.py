@@ -1,6 +1,7 @@
 """The classes with which FastMCP and the official SDK check access tokens, on top of
 `dovetail.auth`."""
 
+import re
 from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -223,6 +224,12 @@ def to_access_token(token: str, found: Principal) -> AccessToken:
 
 def _as_tuple(value: str | Sequence[str] | None) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value or ())
+
+
+def parse_scopes(value: Any) -> list[str] | None:
+    """Return the scopes in a list, or in a string with spaces, commas or JSON."""
+    scopes = re.findall(r'[^\s,"\[\]]+', value) if isinstance(value, str) else value
+    return None if scopes is None else [*filter(None, map(str.strip, scopes))]
 
 
 BearerAuthProvider = JWTVerifier

@@ -292,6 +292,15 @@ class CompatSdkClient(CompatClientSession):
     session = property(lambda self: self)
 
 
+@asynccontextmanager
+async def create_connected_server_and_client_session(
+    server: Any, *args: Any, **options: Any
+) -> AsyncIterator[CompatSdkClient]:
+    """Yield a session that is connected to a server of this program."""
+    async with CompatSdkClient(getattr(server, "_server", server), *args, **options) as session:
+        yield session
+
+
 class CompatFastMCPClient(DovetailClient):
     """The `Client` of FastMCP, which can be opened again."""
 

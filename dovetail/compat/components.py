@@ -4,13 +4,15 @@ A component is the protocol type with the function behind it, so it has every fi
 spelling and can be listed as it is.
 """
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from inspect import isawaitable
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from ..errors import ConfigError
 from ..protocol.base import Wire
@@ -62,6 +64,12 @@ class Component:
         schema: dict[str, Any] = self.registered.signature.schema
         return getattr(self, "input_schema", schema)
 
+    @parameters.setter
+    def parameters(self, schema: dict[str, Any]) -> None:
+        definition = replace(self.registered.definition, input_schema=schema)
+        self.registered = replace(self.registered, definition=definition)
+        self.server._tools.replace(self.key, self.key, self.registered)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
         return self.fn(*args, **kwargs)
@@ -81,7 +89,7 @@ class Component:
         return await value if isawaitable(value) else value
 
 
-class FunctionTool(Component, Tool, dict=True):
+class ToolComponent(Component, Tool, dict=True):
     """A tool and its function."""
 
     kind = "tool"
@@ -92,6 +100,16 @@ class FunctionTool(Component, Tool, dict=True):
         value = await self._call(self.registered.bind(raw, context))
         return decode_structured(self.registered.make_result(value))
 
+    @property
+    def fn_metadata(self) -> Any:
+        """The model of the arguments, as pydantic describes them. Another model has no effect."""
+        create_model: Any = sys.modules["pydantic"].create_model
+        fields = {each.name: (Any, ...) for each in self.registered.signature.parameters}
+        schema = classmethod(lambda cls, **options: {**self.parameters})
+        base = type("ToolArguments", (create_model("Base"),), {"model_json_schema": schema})
+        model = create_model(f"{self.name}Arguments", __base__=base, **fields)
+        return SimpleNamespace(arg_model=model)
+
     @classmethod
     def from_tool(cls, tool: Any, **changes: Any) -> Any:
         """Create a tool with another name or description."""
@@ -99,7 +117,7 @@ class FunctionTool(Component, Tool, dict=True):
         return cls.from_function(fn, **options)
 
 
-class FunctionPrompt(Component, Prompt, dict=True):
+class PromptComponent(Component, Prompt, dict=True):
     """A prompt and its function."""
 
     kind = "prompt"
@@ -109,16 +127,16 @@ class FunctionPrompt(Component, Prompt, dict=True):
         return make_prompt_result(self.registered, await self.read(**(arguments or {})))
 
 
-class FunctionResource(Component, Resource, dict=True):
+class ResourceComponent(Component, Resource, dict=True):
     """A resource and its function."""
 
 
-class FunctionTemplate(Component, ResourceTemplate, dict=True):
+class TemplateComponent(Component, ResourceTemplate, dict=True):
     """A resource template and its function."""
 
 
-KINDS: dict[Any, Any] = {Tool: FunctionTool, Prompt: FunctionPrompt, Resource: FunctionResource,
-                         ResourceTemplate: FunctionTemplate}  # fmt: skip
+KINDS: dict[Any, Any] = {Tool: ToolComponent, Prompt: PromptComponent, Resource: ResourceComponent,
+                         ResourceTemplate: TemplateComponent}  # fmt: skip
 
 
 def wrap(registered: Any, server: Any = None, options: dict[str, Any] | None = None) -> Any:
@@ -151,7 +169,7 @@ def _make_resource(source: str, is_file: bool = False, **options: Any) -> Any:
     is_text = not options.pop("is_binary", not kind.startswith("text/") and "json" not in kind)
     uri = str(options.pop("uri", f"file://{value}"))
     read = partial(_read_file, value, is_text) if is_file else lambda: value
-    return FunctionResource.from_function(read, uri, **{"name": uri, **options})
+    return ResourceComponent.from_function(read, uri, **{"name": uri, **options})
 
 
 def _read_file(path: Any, is_text: bool) -> str | bytes:
@@ -161,10 +179,14 @@ def _read_file(path: Any, is_text: bool) -> str | bytes:
 
 TextResource, BinaryResource = partial(_make_resource, "text"), partial(_make_resource, "data")
 FileResource = partial(_make_resource, "path", is_file=True)
-CompatTool = spelled("Tool", Tool, from_function=FunctionTool.from_function,
-                     from_tool=FunctionTool.from_tool)  # fmt: skip
-CompatPrompt = spelled("Prompt", Prompt, from_function=FunctionPrompt.from_function)
-CompatResource = spelled("Resource", Resource, from_function=FunctionResource.from_function)
+CompatTool = spelled("Tool", Tool, from_function=ToolComponent.from_function,
+                     from_tool=ToolComponent.from_tool)  # fmt: skip
+FunctionTool, FunctionPrompt, FunctionResource, FunctionTemplate = (
+    spelled(f"Function{name}", kind, make=kind.from_function, from_function=kind.from_function)
+    for name, kind in zip(("Tool", "Prompt", "Resource", "Template"), KINDS.values(), strict=True)
+)
+CompatPrompt = spelled("Prompt", Prompt, from_function=PromptComponent.from_function)
+CompatResource = spelled("Resource", Resource, from_function=ResourceComponent.from_function)
 CompatTemplate = spelled("ResourceTemplate", ResourceTemplate,
-                         from_function=FunctionTemplate.from_function,
-                         from_template=FunctionTemplate.from_function)  # fmt: skip
+                         from_function=TemplateComponent.from_function,
+                         from_template=TemplateComponent.from_function)  # fmt: skip

@@ -1,10 +1,17 @@
 """The context with the API of FastMCP and the official SDK, on top of `dovetail.Context`."""
 
+from collections.abc import Mapping
 from functools import partialmethod
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
-from ..protocol.client_features import CreateMessageResult, ListRootsResult
+import msgspec
+
+from ..ports import Caller
+from ..protocol.base import Implementation
+from ..protocol.client_features import CreateMessageResult, ElicitResult, ListRootsResult
+from ..protocol.lifecycle import InitializeParams
 from ..protocol.utilities import SEVERITY
+from ..revisions import decode
 from ..server.context import Context, Elicited, Flush, must_await
 from .instead import missing_attribute
 from .types import ReadPart, ReadParts
@@ -22,9 +29,13 @@ if TYPE_CHECKING:
 else:
     A, B, C = TypeVar("A"), TypeVar("B"), TypeVar("C")
 
+RULES = object()
+"""The key of the rules in the state of a session."""
 LEVELS: tuple[Any, ...] = (*SEVERITY,)
 """The log levels. This is not a dict, because messages are looked up in it and may not be
 hashable."""
+ANSWERS = {"action": ElicitResult, "roots": ListRootsResult, "model": CreateMessageResult}
+"""The types of answers, each by a field that only it has."""
 
 
 class CompatContext(Context[Any], Generic[A, B, C]):
@@ -39,6 +50,8 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         info: Log at the level "info".
         warning: Log at the level "warning".
         error: Log at the level "error".
+        enable_components: Show components to this session, by `names`, `tags` and `components`.
+        disable_components: Hide components from this session.
     """
 
     __slots__ = ()
@@ -68,15 +81,14 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         """The `client_id` from the request's `_meta`, if there is one."""
         return self.meta.get("client_id")
 
-    @property
-    def protocol_version(self) -> str:
-        """The protocol revision that the client uses."""
-        return self.revision
+    protocol_version, client_capabilities = Context.revision, Context.capabilities
+    lifespan_context = Context.state
 
     @property
-    def lifespan_context(self) -> Any:
-        """The value that the server's lifespan yielded."""
-        return self.state
+    def input_responses(self) -> Mapping[str, Any] | None:  # type: ignore[override]
+        """The answers to the questions that the function has returned; None on the first run."""
+        answers = self._call.input_responses.items()
+        return {key: _read_answer(answer) for key, answer in answers} or None
 
     @property
     def request_context(self) -> "CompatContext":
@@ -138,6 +150,16 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         self._session_state.pop(key, None)
         return Flush(self._call)
 
+    async def _add_rule(self, shows: bool, match_all: bool = False, **wanted: Any) -> None:
+        self._server._add_rule(shows, state=self._session_state, **wanted)
+
+    enable_components: Any = partialmethod(_add_rule, True)
+    disable_components: Any = partialmethod(_add_rule, False)
+
+    async def reset_visibility(self) -> None:
+        """Show this session the same components as all others."""
+        self._session_state.pop(RULES, None)
+
     @property
     def _session_state(self) -> dict[Any, Any]:
         state: dict[Any, Any] = self._server._session_state(self._call)
@@ -182,6 +204,14 @@ class CompatContext(Context[Any], Generic[A, B, C]):
             message: A human-readable description of the current step.
         """
         return self.progress(progress, total, message)
+
+    def _notify_changed(self, kind: str) -> Flush:
+        self._server.notify_list_changed(kind)
+        return Flush(self._call)
+
+    notify_tools_changed = partialmethod(_notify_changed, "tools")
+    notify_resources_changed = partialmethod(_notify_changed, "resources")
+    notify_prompts_changed = partialmethod(_notify_changed, "prompts")
 
     @must_await
     async def read_resource(self, uri: Any) -> ReadParts:  # type: ignore[override]
@@ -242,6 +272,20 @@ class CompatContext(Context[Any], Generic[A, B, C]):
     close_standalone_sse_stream = close_sse_stream
 
 
+def _read_answer(raw: Any) -> Any:
+    fields = msgspec.json.decode(raw)
+    kind = next((ANSWERS[name] for name in ANSWERS if name in fields), None)
+    return fields if kind is None else decode(raw, kind)
+
+
+def describe_caller(caller: Caller) -> InitializeParams:
+    """Return what a client said about itself."""
+    version, info = caller.revision.version, cast("Implementation", caller.info)
+    return InitializeParams(
+        protocol_version=version, capabilities=caller.capabilities, client_info=info
+    )
+
+
 def read_parts(contents: Any) -> ReadParts:
     """Return the contents of a resource as parts with `.content` and `.mime_type`."""
     return ReadParts(
@@ -277,7 +321,100 @@ class CompatSession:
             max_tokens: The maximum length of the reply, in tokens.
             **options: The options of `dovetail.Context.sample`.
         """
+        options.pop("related_request_id", None)
         return (await self._context.sample(messages, max_tokens=max_tokens, **options)).result
+
+    client_capabilities = property(
+        lambda self: self._context.capabilities, doc="The capabilities that the client declared."
+    )
+
+    @property
+    def client_params(self) -> InitializeParams:
+        """What the client said about itself."""
+        return describe_caller(self._context._call.caller)
+
+    async def elicit(
+        self,
+        message: str,
+        requested_schema: Any = None,
+        related_request_id: Any = None,
+        **more: Any,
+    ) -> Any:
+        """Ask the user to fill in a form.
+
+        Args:
+            message: The question to show to the user.
+            requested_schema: The JSON schema of the form.
+            related_request_id: Has no effect: messages belong to the call that is answered.
+            **more: `requestedSchema`, which is the same in release 1.
+        """
+        answer = await self._context.elicit(message, requested_schema or more["requestedSchema"])
+        return ElicitResult(action=answer.action, content=answer.data)
+
+    elicit_form = elicit
+
+    async def elicit_url(
+        self, message: str, url: str, elicitation_id: str, related_request_id: Any = None
+    ) -> Any:
+        """Ask the user to visit a page.
+
+        Args:
+            message: The reason for the visit, which is shown to the user.
+            url: The URL of the page.
+            elicitation_id: Identifies the visit.
+            related_request_id: Has no effect: messages belong to the call that is answered.
+        """
+        answer = await self._context.elicit_url(message, url, elicitation_id)
+        return ElicitResult(action=answer.action)
+
+    async def send_elicit_complete(
+        self, elicitation_id: str, related_request_id: Any = None
+    ) -> None:
+        """Notify the client that its user has finished on a page.
+
+        Args:
+            elicitation_id: The id of the visit.
+            related_request_id: Has no effect: messages belong to the call that is answered.
+        """
+        self._context.elicitation_complete(elicitation_id)
+
+    async def report_progress(self, *progress: Any, **more: Any) -> None:
+        """Report progress, if the client asked for progress updates.
+
+        Args:
+            *progress: The arguments of `Context.report_progress`.
+            **more: The same by name.
+        """
+        await self._context.report_progress(*progress, **more)
+
+    async def send_progress_notification(self, token: Any = None, *args: Any, **more: Any) -> None:
+        """Report progress, if the client asked for progress updates.
+
+        Args:
+            token: Has no effect: progress belongs to the call that is being answered.
+            *args: The arguments of `report_progress`.
+            **more: The same by name.
+        """
+        ignored = ("progress_token", "related_request_id")
+        given = {key: value for key, value in more.items() if key not in ignored}
+        await self._context.report_progress(*args, **given)
+
+    async def send_notification(self, notification: Any, related_request_id: Any = None) -> None:
+        """Send a notification to the client.
+
+        Args:
+            notification: The notification.
+            related_request_id: Has no effect: messages belong to the call that is answered.
+        """
+        method, params = notification.method, notification.params
+        if method == "notifications/message":  # only from the level that the client asked for
+            await self._context.log(params.level, params.data, logger=params.logger)
+        elif method == "notifications/resources/updated":
+            await self.send_resource_updated(params.uri)
+        elif method.endswith("/list_changed"):
+            await self._send_list_changed(method.split("/")[1])
+        else:
+            self._context._emit(method, params)
 
     async def list_roots(self) -> ListRootsResult:
         """Return the directories that the client wants the server to work in."""

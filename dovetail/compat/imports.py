@@ -18,15 +18,17 @@ from .server import SETTINGS
 VERSIONS = {"mcp": "2.3.0", "mcp_types": "2.3.0", "fastmcp": "4.1.2"}
 """The libraries, and the versions to report if they are not installed."""
 MODULES = frozenset(
-    """apps auth auth_context base bearer bearer_auth client completions components config
-    context decorators dependencies elicitation error_handling event_store exceptions extension
-    extensions fastmcp func_metadata function_prompt function_resource function_tool
-    helper_types http jsonrpc jwt lifespan logging low_level lowlevel mcpserver memory message
-    messages metadata_utils methods middleware models progress prompt prompts provider providers
-    rate_limiting request_state resolve resource resource_manager resources roots routes
-    sampling server session settings shared sse stdio streamable_http streamable_http_manager
-    subscriptions template templates timing tool tool_manager tools transforms
-    transport_security transports types utilities version websocket""".split()  # noqa: SIM905
+    """app apps auth auth0 auth_context aws azure base bearer bearer_auth caching clerk client
+    completions components config context decorators dependencies descope discord elicitation
+    error_handling event_store exceptions extension extensions fastmcp func_metadata
+    function_prompt function_resource function_tool github google helper_types http huggingface
+    in_memory jsonrpc jwt keycloak lifespan local_provider logging low_level lowlevel mcpserver
+    memory message messages metadata_utils methods middleware models oauth_proxy oci oidc_proxy
+    path_security progress prompt prompts propelauth provider providers rate_limiting request_state
+    resolve resource resource_manager resources roots routes sampling scalekit server session
+    settings shared sse stdio streamable_http streamable_http_manager subscriptions supabase
+    template templates timing tool tool_manager tools transforms transport_security transports
+    types uri_template utilities version websocket workos""".split()  # noqa: SIM905
 )
 """The parts of the names of their modules."""
 PLACES = {
@@ -38,10 +40,11 @@ PLACES = {
 SDK_NAMES = {"FastMCP": "SDKFastMCP", "Server": "LowLevelServer"}
 """The names that mean something else in the official SDK than in FastMCP."""
 ANNOTATIONS = frozenset(
-    """ArgModelBase AuthProvider ElicitationFnT EventCallback EventId EventMessage EventStore
-    FuncMetadata HandlerResult JSONRPCMessage ListRootsFnT LoggingFnT MessageHandlerFnT ProgressFnT
+    """ArgModelBase AuthProvider AuthorizationCode AuthorizationParams ElicitationFnT EventCallback
+    EventId EventMessage EventStore FuncMetadata HandlerResult JSONRPCMessage ListRootsFnT
+    LoggingFnT MessageHandlerFnT OAuthClientInformationFull OAuthToken ProgressFnT RefreshToken
     RequestResponder SamplingFnT ServerMessageMetadata ServerMiddleware SessionMessage StreamId
-    StarletteWithLifespan StreamableHTTPTransport""".split()  # noqa: SIM905
+    StarletteWithLifespan StreamableHTTPTransport create_sse_app""".split()  # noqa: SIM905
 )
 """The names that programs use only in annotations, or for options that Dovetail does not have."""
 _Annotation: Any = type("Annotation", (), {"__class_getitem__": lambda *_: _Annotation})

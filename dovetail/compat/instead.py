@@ -7,39 +7,32 @@ from ..errors import ConfigError
 
 GUIDE = "docs/guides/protecting-a-server.md"
 INSTEAD = {
-    "add_transform": "give the functions the names you want",
     "from_fastapi": "tools are not generated; write the tools that a model needs",
     "from_openapi": "pass base_url= and credentials= in place of a client: docs/guides/openapi.md",
 }
 """The replacements for missing methods."""
 REFUSED = {
-    "app": "use ui= and visibility=: docs/guides/apps.md",
     "auth_server_provider": f"use auth=Provider(…): {GUIDE}",
     "event_store": "use http_app(events=…): docs/guides/http.md",
     "max_request_body_size": "use limits=Limits(http_body=…)",
     "max_sessions": "use limits=Limits(sessions=…)",
     "middleware": "wrap the application that http_app() returns",
     "mount_path": "mount http_app() in your own application",
-    "providers": "use add_tool(), add_resource() and add_prompt()",
     "retry_interval": "use limits=Limits(retry=…)",
     "sampling_handler": "sampling raises CannotAsk if the client has no model",
-    "security": "a template variable matches a slash only if it is written {+name}",
     "serializer": "return the text to send from the tool",
     "session_idle_timeout": "use limits=Limits(session_idle=…)",
     "session_state_store": "state belongs to one process; return a handle instead: "
     "docs/guides/context.md",
-    "transforms": "give the functions the names you want",
+    "subscriptions": "use backend= to notify the clients of all processes: "
+    "docs/guides/scale-out.md",
     "uvicorn_config": "use uvicorn.run(server.http_app(), …)",
 }
 """The replacements for missing options."""
 
-RATES, PROVIDER = "use FastMCP(rates=…): docs/guides/limits-and-audit.md", f"use Provider: {GUIDE}"
+RATES = "use FastMCP(rates=…): docs/guides/limits-and-audit.md"
 ELSEWHERE = {
-    "Elicit": "call ctx.elicit(…) in the function; it works in every era: docs/guides/asking.md",
-    "OAuthProvider": PROVIDER,
-    "OAuthProxy": PROVIDER,
     "RateLimitingMiddleware": RATES,
-    "Resolve": "call ctx.elicit(…) in the function; it works in every era: docs/guides/asking.md",
     "ResponseCachingMiddleware": "use FastMCP(cache=…): docs/guides/caching.md",
     "SlidingWindowRateLimitingMiddleware": RATES,
 }

@@ -2,6 +2,8 @@
 
 from collections.abc import Awaitable
 from functools import partial, partialmethod
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -10,19 +12,28 @@ from msgspec.structs import replace
 
 from ..aio import LruDict
 from ..errors import CannotAsk, ConfigError, NotFound
-from ..ports import Call, Caller, Network, PendingAdmission
+from ..ports import Call, Caller, CallHandler, Network, PendingAdmission
 from ..protocol.methods import METHODS, Method
+from ..protocol.raw import RawObject
 from ..protocol.tools import ToolResult
-from ..server.registry import Registry, require_scopes
+from ..server.registry import FilteredRegistry, require_scopes
 from ..server.server import Server
 from ..server.tools import decode_structured
 from .components import wrap
-from .context import read_parts
+from .context import RULES, read_parts
 
 METHOD_BY_KIND = {
     "tools": "tools/list", "resources": "resources/list", "prompts": "prompts/list",
     "templates": "resources/templates/list",
 }  # fmt: skip
+
+
+LOW_LEVEL = frozenset(
+    """add_request_handler call_tool completion get_prompt list_prompts list_resource_templates
+    list_resources list_tools read_resource request_handlers set_logging_level subscribe_resource
+    unsubscribe_resource""".split()  # noqa: SIM905
+)
+"""The attributes of the low-level server inside a server: mostly decorators of handlers."""
 
 
 class NoClient:
@@ -37,11 +48,53 @@ class NoClient:
         raise CannotAsk("There is no client: the program itself made this call")
 
 
-class Listing(Server):
-    """The methods with which a program uses its own server."""
+class MiddlewareHost(Server):
+    """A server that runs the middleware of the other libraries in one chain."""
 
     _chain: Any = None
+    _chain_kind = "MiddlewareChain"
+
+    @property
+    def middleware(self) -> list[Any]:
+        """The middleware, outermost first. You can change this list."""
+        if self._chain is None:
+            from . import middleware
+
+            self._chain = getattr(middleware, self._chain_kind)(self)
+            self.admit = self._admit  # type: ignore[method-assign]
+            self._decoded_methods |= set(METHODS)
+            self._personal_methods |= set(METHODS)
+        return self._chain.items  # type: ignore[no-any-return]
+
+    def _dispatch(self, call: Call) -> Awaitable[Any]:
+        answer = self._find_handler(call)
+        return answer(call) if self._chain is None else self._chain(call, answer)
+
+    def _find_handler(self, call: Call) -> CallHandler:
+        return super()._dispatch
+
+    def _admit(self, method: Method, params: Any, caller: Caller) -> PendingAdmission | None:
+        """Let middleware refuse a session."""
+        pending = super().admit(method, params, caller)
+        if method.name != "initialize":
+            return pending
+        return partial(self._chain.initialize, caller, pending)
+
+    def _require_scopes(self, call: Call) -> None:
+        """Raise Forbidden if a call that the program made or changed needs more scopes."""
+        find = self._find_by_method.get(call.name)
+        key: Any = getattr(call.params, "uri", None) or getattr(call.params, "name", "")
+        if find is not None and (component := find(key)) is not None:
+            require_scopes(component, call.principal, key)
+
+
+class Listing(MiddlewareHost):
+    """The methods with which a program uses its own server."""
+
+    _registry_type = FilteredRegistry
+    _inner: Any = None
     _duplicates = "warn"
+    _has_session_rules = False
 
     def _start_listing(self, on_duplicate: str | None, include: Any, exclude: Any) -> None:
         on_duplicate = on_duplicate or self._duplicates
@@ -49,13 +102,9 @@ class Listing(Server):
             raise ConfigError(
                 f'on_duplicate={on_duplicate!r}: use "warn", "replace", "ignore" or "error"'
             )
-        self._kinds: dict[str, Registry[Any]] = {
-            "tool": self._tools, "resource": self._resources, "template": self._templates,
-            "prompt": self._prompts,
-        }  # fmt: skip
         self._states: LruDict[Caller, dict[Any, Any]] = LruDict(self.limits.sessions)
-        self._hidden: dict[str, dict[str, Any]] = {kind: {} for kind in self._kinds}
-        self._rules: list[tuple[bool, bool, dict[str, Any]]] = []
+        self._rules: tuple[Any, ...] = ()
+        self._overrides: dict[str, CallHandler] = {}
         if include is not None:
             self.enable(tags=include, only=True)
         if exclude is not None:
@@ -66,39 +115,38 @@ class Listing(Server):
                 self._warn(f"The {kind} {name!r} already exists")
             return on_duplicate in ("warn", "replace")
 
-        for registry in self._kinds.values() if on_duplicate != "error" else ():
-            registry.on_duplicate = replaces
+        registries: tuple[Any, ...] = sum(self._registries.values(), ())
+        for registry in registries:
+            registry.find_rules, registry.shows = self._find_rules, _shows
+            if on_duplicate != "error":
+                registry.on_duplicate = replaces
 
     # middleware and sessions
 
     def add_middleware(self, middleware: Any) -> None:
-        """Wrap every request in one more FastMCP middleware, inside those that exist.
+        """Wrap every request in one more middleware, inside those that exist.
 
         Args:
             middleware: The middleware.
         """
-        from .middleware import Middleware, MiddlewareChain
+        from .middleware import Middleware
 
-        if self._chain is None:
-            self._chain = MiddlewareChain(self)
-            self.admit = self._admit  # type: ignore[method-assign]
-            self._decoded_methods |= set(METHODS)
-            self._personal_methods |= set(METHODS)
         if getattr(type(middleware), "on_notification", None) not in (None, Middleware.on_message):
             self._warn(f"{type(middleware).__name__}.on_notification is never called")
-        self._chain.items.append(middleware)
+        self.middleware.append(middleware)
 
     def _dispatch(self, call: Call) -> Awaitable[Any]:
-        if self._chain is None:
-            return super()._dispatch(call)
-        return self._chain(call, super()._dispatch)  # type: ignore[no-any-return]
+        if self._has_session_rules:  # it may call what was hidden when it was admitted
+            self._require_scopes(call)
+        return super()._dispatch(call)
 
-    def _admit(self, method: Method, params: Any, caller: Caller) -> PendingAdmission | None:
-        """Let middleware refuse a session."""
-        pending = super().admit(method, params, caller)
-        if method.name != "initialize":
-            return pending
-        return partial(self._chain.initialize, caller, pending)
+    def _find_handler(self, call: Call) -> CallHandler:
+        """Return the handler of a method. The program's own calls have those of the server, so
+        that a handler in `_overrides` can call them."""
+        from .dependencies import ASKING
+
+        own = super()._find_handler(call)
+        return own if ASKING.get() else self._overrides.get(call.name, own)
 
     def can_ask(self, call: Call) -> bool:
         """Return True: a tool without a context parameter can call `get_context()`."""
@@ -123,53 +171,55 @@ class Listing(Server):
 
         get_logger("server").warning(text)
 
-    def _add_rule(self, shows: bool, *, only: bool = False, **wanted: Any) -> None:
-        self._rules.append((shows, only, wanted))
-        self._apply_rules()
+    def _add_rule(
+        self, shows: bool, *, state: Any = None, only: bool = False, **wanted: Any
+    ) -> None:
+        """Show or hide components, in the session with this state or in all sessions."""
+        conditions = frozenset(
+            (key, frozenset(each)) for key, each in wanted.items() if each is not None
+        )
+        rule = (shows, only, conditions)
+        if state is None:
+            self._rules += (rule,)
+        else:
+            state[RULES], self._has_session_rules = (*state.get(RULES, ()), rule), True
+        for kind in self._registries:
+            self._on_list_change(kind, {}, {})
 
     enable = partialmethod(_add_rule, True)
     disable = partialmethod(_add_rule, False)
 
-    def _apply_rules(self) -> None:
-        """Move components between the registries and those that are hidden."""
-        for kind, registry in self._kinds.items() if self._rules else ():
-            hidden = self._hidden[kind]
-            for name, component in {**hidden, **registry.snapshot.items}.items():
-                shown = True
-                for shows, only, wanted in self._rules:
-                    matches = _matches(wanted, kind, name, component.definition)
-                    shown = shows if matches else shown and not only
-                if shown and name in hidden:
-                    registry.add(name, hidden.pop(name))
-                elif not shown and name not in hidden:
-                    registry.remove(name)
-                    hidden[name] = component
+    def _find_rules(self) -> tuple[Any, ...]:
+        """Return the rules of this server and of the session of the current call."""
+        if not self._has_session_rules:
+            return self._rules
+        from .dependencies import CURRENT
+
+        current = CURRENT.get()
+        state = self._states.get(current[0].caller) if current and current[1] is self else None
+        return (*self._rules, *(state or {}).get(RULES, ()))
 
     # calls from this process
 
-    def _require_scopes(self, call: Call) -> None:
-        """Raise Forbidden if a call that the program made or changed needs more scopes."""
-        find = self._find_by_method.get(call.name)
-        key: Any = getattr(call.params, "uri", None) or getattr(call.params, "name", "")
-        if find is not None and (component := find(key)) is not None:
-            require_scopes(component, call.principal, key)
-
     async def _ask(self, method: str, **params: Any) -> Any:
         """Answer a request of this process, like one of the client that is being answered."""
-        from .dependencies import CURRENT
+        from .dependencies import ASKING, CURRENT
 
         current, row = CURRENT.get(), METHODS[method]
         asked = row.params(**params)
         if current is not None and current[1] is self:
-            call = replace(current[0], method=row, params=asked)
+            call = replace(current[0], method=row, params=asked, raw_params=Raw())
         else:
             newest = next(each for each in reversed(self.revisions) if not each.dialects)
             caller = Caller(revision=newest, log_level=None)
             call = Call(id=0, method=row, params=asked, caller=caller, connection=NoClient())
         self._require_scopes(call)
+        token = ASKING.set(True)
         try:
-            return await self.answer(call)
+            result = await self.answer(call)
+            return result.decode() if type(result) is RawObject else result
         finally:
+            ASKING.reset(token)
             CURRENT.set(current)
 
     async def _list(self, kind: str, **ignored: Any) -> list[Any]:
@@ -179,7 +229,7 @@ class Listing(Server):
         page = await self._ask(method)  # middleware or a mounted server may change it
         field = "resource_templates" if kind == "templates" else kind
         return [
-            wrap(known[key], self) if (key := _key(one)) in known else one
+            wrap(known.get(_key(one)) or _without_function(one), self)
             for one in getattr(page, field)
         ]
 
@@ -244,47 +294,92 @@ class Listing(Server):
         """
         return await self._ask("prompts/get", name=name, arguments=arguments)
 
-    @property
-    def _mcp_server(self) -> "InnerView":
-        return InnerView(self)
+    def get_context(self) -> Any:
+        """Return the context of the current call, or raise RuntimeError."""
+        from .dependencies import get_context
 
-    _lowlevel_server = _tool_manager = _resource_manager = _prompt_manager = _mcp_server
+        return get_context()
+
+    _mcp_server = _lowlevel_server = property(lambda self: InnerView(self, low_level=True))
+    _tool_manager = _resource_manager = _prompt_manager = property(lambda self: InnerView(self))
+
+
+def _without_function(definition: Any) -> Any:
+    """Return an entry for a component of a mounted server."""
+    return SimpleNamespace(definition=definition, signature=SimpleNamespace(function=None))
 
 
 def _key(one: Any) -> str:
     return str(getattr(one, "uri", None) or getattr(one, "uri_template", None) or one.name)
 
 
-def _matches(wanted: dict[str, Any], kind: str, name: str, definition: Any) -> bool:
-    """Return whether a component matches all conditions of a rule."""
+def _shows(rules: tuple[Any, ...], kind: str, name: str, component: Any) -> bool:
+    """Return whether a component is shown. The last rule that it matches decides."""
+    definition, shown = component.definition, True
     own = {
         "names": {name, definition.name},
         "keys": {f"{kind}:{name}", f"{kind}:{name}@"},
         "tags": {*((definition.meta or {}).get("fastmcp") or {}).get("tags", ())},
         "components": {kind},
     }
-    return all(own[key] & {*values} for key, values in wanted.items() if values is not None)
+    for shows, only, conditions in rules:
+        matches = all(own[key] & values for key, values in conditions)
+        shown = shows if matches else shown and not only
+    return shown
+
+
+class Removable(dict[str, Any]):
+    """Components by name; what is removed here, the server removes, too."""
+
+    registry: FilteredRegistry
+
+    def pop(self, name: str, *default: Any) -> Any:
+        """Remove a component."""
+        if name in self:
+            self.registry.remove(name)
+        return super().pop(name, *default)
+
+    __delitem__ = pop
+
+
+def _low_level(server: Any) -> Any:
+    """Return the low-level server that registers handlers for this server."""
+    if server._inner is None:
+        server._inner = import_module("dovetail.compat.lowlevel").LowLevelServer(server.name)
+        server._inner.add_handlers = server._overrides.update
+        server._inner.add_extension = server.add_extension
+    return server._inner
 
 
 class InnerView:
     """The server and the managers inside the other libraries, as far as programs use them:
     `list_tools()`, `get_tool(name)`, `_tools`, `version`, and so on."""
 
-    def __init__(self, server: Any) -> None:
-        self.__dict__["_server"] = server
+    def __init__(self, server: Any, low_level: bool = False) -> None:
+        self.__dict__.update(_server=server, _low_level=low_level)
 
     def __getattr__(self, name: str) -> Any:
         verb, _, kind = name.partition("_")
         plural = kind if kind.endswith("s") else f"{kind}s"
+        if self._low_level and name in LOW_LEVEL:
+            return getattr(_low_level(self._server), name)
         if verb not in ("", "list", "get") or plural not in METHOD_BY_KIND:
             return getattr(self._server, name)
         items = self._server._items(plural).items()
-        found = {key: wrap(one, self._server) for key, one in items}
+        found = Removable((key, wrap(one, self._server)) for key, one in items)
+        found.registry = getattr(self._server, f"_{plural}")
         if verb == "list":
             return lambda: [*found.values()]
         if verb == "get" and kind == plural:
             return getattr(self._server, name)
         return (lambda key, *ignored: found.get(str(key))) if verb else found
+
+    @property
+    def request_context(self) -> Any:
+        """The context of the current call, or None."""
+        from .dependencies import find_context
+
+        return find_context()
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "instructions":

@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
-from functools import partial
+from functools import cache, partial
 from inspect import signature
 from types import SimpleNamespace
 from typing import Any
@@ -19,8 +19,10 @@ from msgspec.structs import replace
 
 from ..errors import CannotAsk, ConfigError, InternalError, ProtocolError, UrlRequired
 from ..ports import Call
-from ..protocol import CompleteResult, Completion, ElicitResult, EmptyResult, ServerCapabilities
+from ..protocol import CompleteResult, Completion, ServerCapabilities
 from ..protocol.base import Wire
+from ..protocol.header_params import find_header_params
+from ..protocol.lifecycle import InputRequired
 from ..protocol.methods import METHODS
 from ..protocol.tools import ToolResult
 from ..schema.validation import compile as compile_schema
@@ -30,8 +32,11 @@ from ..server.server import Server
 from ..server.service import answer_in_connection
 from ..server.tools import describe_failure, make_error_result
 from . import types
-from .context import CompatContext, CompatSession
+from .context import CompatContext
 from .instead import missing_attribute, refuse_options
+from .listing import MiddlewareHost
+from .request import make_request_context, make_result, read_tool_params
+from .resources import forward_events
 from .server import FastMCP, _app_lifespan
 
 HANDLERS = {
@@ -49,7 +54,9 @@ IN_CONNECTION = ("resources/subscribe", "resources/unsubscribe", "logging/setLev
 LISTS = {"tools/list": "tools", "resources/list": "resources", "prompts/list": "prompts",
          "resources/templates/list": "resource_templates", "resources/read": "contents",
 }  # fmt: skip
-ABOUT = ("version", "instructions", "website_url", "icons", "lifespan", "title", "description")
+ABOUT = (
+    "version", "instructions", "website_url", "icons", "lifespan", "title", "description", "cache",
+)  # fmt: skip
 """The arguments of the constructor in the order of release 1, and those that release 2 adds."""
 LIST_TOOLS = types.ListToolsRequest
 _request: ContextVar[Any] = ContextVar("request")
@@ -62,42 +69,7 @@ class Attributes(SimpleNamespace):
     __class_getitem__ = classmethod(lambda cls, item: cls)
 
 
-NotificationOptions = InitializationOptions = ServerRequestContext = RequestContext = Attributes
-
-
-class MetaAttributes(dict[str, Any]):
-    """The `_meta` of a request, whose keys are also attributes."""
-
-    __getattr__ = dict.get
-
-
-class LowLevelSession(CompatSession):
-    """The session, with the questions and the progress that low-level handlers send."""
-
-    __slots__ = ()
-
-    async def elicit(self, message: str, requested_schema: Any = None, *_: Any, **more: Any) -> Any:
-        """Ask the user to fill in a form."""
-        schema = requested_schema or more.get("requestedSchema")
-        answer = await self._context.elicit(message, schema)
-        return ElicitResult(action=answer.action, content=answer.data)
-
-    elicit_form = elicit
-
-    async def elicit_url(self, message: str, url: str, elicitation_id: str, *_: Any) -> Any:
-        """Ask the user to visit a page."""
-        answer = await self._context.elicit_url(message, url, elicitation_id)
-        return ElicitResult(action=answer.action)
-
-    async def report_progress(self, *progress: Any, **more: Any) -> None:
-        """Report progress, if the client asked for progress updates."""
-        await self._context.report_progress(*progress, **more)
-
-    async def send_progress_notification(self, token: Any = None, *args: Any, **more: Any) -> None:
-        """Report progress, if the client asked for progress updates."""
-        ignored = ("progress_token", "related_request_id")
-        given = {key: value for key, value in more.items() if key not in ignored}
-        await self._context.report_progress(*args, **given)
+NotificationOptions = InitializationOptions = RequestContext = Attributes
 
 
 class RequestHandlers(dict[Any, Any]):
@@ -108,25 +80,32 @@ class RequestHandlers(dict[Any, Any]):
 
     def __setitem__(self, request_type: Any, handler: Any) -> None:
         super().__setitem__(request_type, handler)
-        answer = partial(self._server._answer, request_type)
-        self._server.add_handlers({types.REQUESTS[request_type.__name__]: answer})
+        method, answer = types.REQUESTS[request_type.__name__], self._server._answer
+        hinting = self._server._caching.hinting(method, partial(answer, request_type))
+        self._server.add_handlers({method: hinting})
 
 
-class LowLevelServer(Server):
+class LowLevelServer(MiddlewareHost):
     """The low-level server of the official SDK."""
 
-    context_type, _options = CompatContext, None
+    context_type, _options, _chain_kind = CompatContext, None, "RequestChain"
     notify_list_changed = FastMCP.notify_list_changed
     __class_getitem__ = classmethod(lambda cls, item: cls)
 
     def __init__(self, name: str, *about: Any, **more: Any) -> None:
-        more |= dict(zip(ABOUT, about, strict=False))
+        more |= dict(zip(ABOUT, about, strict=False)) | {"cache": more.pop("cache_hints", None)}
+        bus, middleware = more.pop("on_subscriptions_listen", None), more.pop("middleware", None)
         super().__init__(name, **{key: more.pop(key) for key in ABOUT if more.get(key)})
         self.request_handlers, self._listed = RequestHandlers(self), dict[str, Any]()
+        self._input_schema = more.pop("get_tool_input_schema", None) or (lambda name: None)
         for key in [key for key in more if key[:3] == "on_"]:
             if (handler := more.pop(key)) is not None and key not in UNUSED:
                 self._register(key.removeprefix("on_"), handler, with_context=True)
         refuse_options({key: value for key, value in more.items() if value}, "Server")
+        if bus is not None:
+            forward_events(bus, self)
+        if middleware:
+            self.middleware.extend(middleware)
 
     def __getattr__(self, name: str) -> Any:
         if name in self.info.__struct_fields__:
@@ -163,26 +142,27 @@ class LowLevelServer(Server):
             types.REQUESTS[f"{line.split()[0]}Request"]: name for name, line in HANDLERS.items()
         }
         if method not in stems:
-            raise ConfigError(f"{method} is not a method of the protocol: write an Extension")
+            from .extension import MethodBinding, add_methods
+
+            id = f"dovetail.compat/{method.replace('/', '.')}"
+            add_methods(self, id, [MethodBinding(method, params_type, handler)], silent=True)
+            return
         self._register(stems[method], handler, with_context=True)
 
     request_context = property(lambda self: _request.get())
     can_ask = _can_change = lambda self, *_: True  # type: ignore[assignment]
 
+    def header_params(self, tool: str) -> Any:
+        """Return the tool parameters that HTTP requests repeat in their headers."""
+        return find_header_params(self._input_schema(tool) or {})
+
     async def _answer(self, request_type: Any, call: Call) -> Any:
-        context, params = CompatContext(call, self), call.params
-        if call.name == "tools/call":
-            arguments = msgspec.json.decode(bytes(memoryview(params.arguments)) or b"null")
-            fields = {"name": params.name, "arguments": arguments, "meta": params.meta}
-            params = types.OWN["CallToolParams"](**fields)
-        token = _request.set(
-            ServerRequestContext(
-                session=LowLevelSession(context), lifespan_context=context.state,
-                meta=None if params.meta is None else MetaAttributes(params.meta),
-                request_id=call.id, request=None, protocol_version=call.revision.name,
-                method=call.name, params=params,
-            )
-        )  # fmt: skip
+        context = self.context_type(call, self)
+        params = read_tool_params(call) if call.name == "tools/call" else call.params
+        if call.method.asks:
+            answers, state = context.input_responses, context.request_state
+            params = replace(params, input_responses=answers, request_state=state)
+        token = _request.set(make_request_context(context, params))
         try:
             request = request_type.kind(method=call.name, params=params)
             value = await self.request_handlers[request_type](request)
@@ -265,7 +245,14 @@ class LowLevelServer(Server):
 def _url(params: Any, field: str) -> Any:
     """Return a field of the params; a URI is pydantic's type, if the server uses pydantic."""
     value, pydantic = getattr(params, field), sys.modules.get("pydantic")
-    return pydantic.AnyUrl(value) if pydantic and field == "uri" else value
+    return _url_type(pydantic.AnyUrl)(value) if pydantic and field == "uri" else value
+
+
+@cache
+def _url_type(base: Any) -> Any:
+    """Return a URL type whose values equal the text of the same URL, as resources have it."""
+    equal = {"__eq__": lambda self, other: str(self) == str(other), "__hash__": base.__hash__}
+    return type("Url", (base,), equal)
 
 
 def _problem(what: str, schema: Any, value: Any) -> ToolResult | None:
@@ -277,8 +264,8 @@ def _make_result(call: Call, value: Any) -> Any:
     kind: Any = METHODS[call.name].result
     if kind is CompleteResult and not isinstance(value, CompleteResult):
         return kind(completion=value or Completion(values=[]))
-    if call.name not in LISTS or isinstance(value, Wire):
-        return EmptyResult() if value is None else value
+    if call.name not in LISTS or isinstance(value, Wire | InputRequired):
+        return make_result(call.method, value)
     if call.name == "resources/read":
         parts = [types.ReadPart(value)] if isinstance(value, str | bytes) else list(value)
         made = [make_contents(part.content, call.params.uri, part.mime_type) for part in parts]

@@ -1,4 +1,4 @@
-"""FastMCP's middleware, as one adapter on Dovetail's own."""
+"""The middleware of FastMCP and the official SDK, as one adapter on Dovetail's own."""
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,10 +13,16 @@ from msgspec.structs import replace
 from ..errors import CannotAsk, InternalError, ProtocolError, ToolError
 from ..logs import get_logger
 from ..ports import Call, Caller, CallHandler, PendingAdmission
+from ..protocol.base import Result
+from ..protocol.decoding import plain
 from ..protocol.lifecycle import InitializeParams
+from ..protocol.raw import RawObject, encode_raw, encode_typed
 from ..protocol.tools import ToolResult
 from ..server.tools import describe_failure, make_error_result
 from .components import Component, wrap
+from .context import describe_caller
+from .dependencies import ASKING
+from .request import ServerRequestContext, make_request_context, make_result
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -115,7 +121,8 @@ class MiddlewareChain:
         if call.name == "tools/call":
             raw = message.arguments
             message = replace(message, arguments=(msgspec.json.decode(raw) if raw else None) or {})
-        result = await self._run(call.name, message, context, innermost)
+        request = MiddlewareContext[Any](message=message, method=call.name, fastmcp_context=context)
+        result = await self._run(call.name, request, innermost)
         if call.name in LISTS and page is not None and isinstance(result, Sequence):
             definitions = [
                 one.to_mcp_tool() if isinstance(one, Component) else one for one in result
@@ -128,22 +135,21 @@ class MiddlewareChain:
         """Run the middleware for the `initialize` request of a new session; an error refuses it."""
         if pending is not None:
             await pending()
-        params = InitializeParams(
-            protocol_version=caller.revision.version,
-            capabilities=caller.capabilities,
-            client_info=caller.info,  # type: ignore[arg-type]
-        )
+        params = describe_caller(caller)
 
-        async def innermost(context: MiddlewareContext[Any]) -> None:
+        async def innermost(context: Any) -> None:
             return None
 
-        await self._run("initialize", SimpleNamespace(params=params), None, innermost)
+        await self._run("initialize", self._describe_session(caller, params), innermost)
 
-    async def _run(self, method: str, message: Any, context: Any, innermost: Any) -> Any:
+    def _describe_session(self, caller: Caller, params: InitializeParams) -> Any:
+        """Return the `initialize` request as middleware sees it."""
+        return MiddlewareContext(message=SimpleNamespace(params=params), method="initialize")
+
+    async def _run(self, method: str, request: Any, innermost: Any) -> Any:
         chain = innermost
         for item in reversed(self.items):
             chain = _bind(item, chain)
-        request = MiddlewareContext[Any](message=message, method=method, fastmcp_context=context)
         try:
             return await chain(request)
         except (ProtocolError, CannotAsk):
@@ -171,6 +177,40 @@ class MiddlewareChain:
         kind = LISTS[method].removeprefix("resource_")
         found = self._server._items(kind).get(key or definition.name)
         return definition if found is None else wrap(found, self._server)
+
+
+class RequestChain(MiddlewareChain):
+    """Dovetail middleware that runs the functions `(ctx, call_next)` of release 2 of the official
+    SDK. They see params and results as dicts, but no calls that the program itself makes."""
+
+    async def __call__(self, call: Call, next: CallHandler) -> Any:
+        if ASKING.get():
+            return await next(call)
+        received = bytes(call.raw_params) or encode_typed(call.params)
+        given, sent, outcome = plain(received), b"", None
+
+        async def innermost(context: Any) -> Any:
+            nonlocal sent, outcome
+            if context.params != plain(received):
+                call.raw_params = encode_raw(context.params)
+                call.params = call.revision.lift_params(call.method, call.raw_params)
+                self._server._require_scopes(call)
+            outcome = await next(call)
+            if not isinstance(outcome, Result | RawObject):
+                return outcome
+            sent = encode_typed(outcome.fields if type(outcome) is RawObject else outcome)
+            return plain(sent)
+
+        context = make_request_context(self._server.context_type(call, self._server), given)
+        value = await self._run(call.name, context, innermost)
+        unchanged = sent and isinstance(value, dict) and value == plain(sent)
+        return outcome if unchanged else make_result(call.method, value)
+
+    def _describe_session(self, caller: Caller, params: InitializeParams) -> Any:
+        return ServerRequestContext(
+            session=None, lifespan_context=caller.state, method="initialize", request_id=0,
+            protocol_version=caller.revision.name, params=plain(encode_typed(params)),
+        )  # fmt: skip
 
 
 class LoggingMiddleware(Middleware):

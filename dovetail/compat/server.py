@@ -2,12 +2,15 @@
 methods, and the same parameters in the same order."""
 
 import re
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial, partialmethod
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
+import msgspec
+from msgspec import Raw
 from msgspec.structs import replace
 
 from ..errors import ConfigError, InvalidParams
@@ -16,6 +19,7 @@ from ..protocol.base import ListChangedParams
 from ..protocol.tools import ToolResult
 from ..protocol.utilities import CompleteResult, Completion
 from ..server.options import CommonToolOptions, ResourceOptions, Transport
+from ..server.resources import not_found
 from ..server.server import Completable, Server
 from ..server.tools import RegisteredTool, content_block, make_any_result, make_error_result
 from .components import unpack
@@ -38,16 +42,20 @@ SETTINGS: Options = {
     "message_path": "/messages/", "json_response": False, "stateless_http": False,
     "log_level": None, "warn_on_duplicate_tools": True, "warn_on_duplicate_resources": True,
     "warn_on_duplicate_prompts": True, "dependencies": (), "debug": False, "event_store": None,
-    "transport_security": None,
+    "transport_security": None, "request_state_security": None, "retry_interval": None,
 }  # fmt: skip
 """The attributes of `settings`, which the constructor accepts as options. The message path,
 `dependencies`, `debug` and the event store have no effect."""
+APP_TYPE = "text/html;profile=mcp-app"
 CLIENT_HEADERS = frozenset({"accept", "accept-encoding", "connection", "user-agent"})
 """The headers that every httpx client sends."""
 OWN_OPTIONS: Options = dict.fromkeys((
     "tools", "auth", "token_verifier", "middleware", "on_duplicate", "include_tags", "exclude_tags",
+    "providers", "transforms",
 ))  # fmt: skip
-RENAMED = {"mask_error_details": "mask_errors", "list_page_size": "page_size"}
+RENAMED = {
+    "mask_error_details": "mask_errors", "list_page_size": "page_size", "cache_hints": "cache",
+}  # fmt: skip
 SERVER_OPTIONS = frozenset(Server.__init__.__kwdefaults__ or ()) - {"auth", "middleware"}
 """The options of `Server`, which are also accepted."""
 
@@ -58,6 +66,7 @@ class CompatOptions(ResourceOptions, total=False):
     tags: Iterable[str] | None
     enabled: bool
     auth: Any
+    app: Any
     version: str | int | None
 
 
@@ -71,6 +80,7 @@ class CompatToolOptions(CommonToolOptions, total=False):
     tags: Iterable[str] | None
     enabled: bool
     auth: Any
+    app: Any
     version: str | int | None
 
 
@@ -92,8 +102,9 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         website_url: A page about the server.
         icons: Icons that clients may show for the server.
         **more: The options of `dovetail.Server`; the settings of FastMCP and the official SDK, such
-            as host, port and stateless_http; and tools, auth, token_verifier, middleware,
-            mask_error_details, list_page_size, on_duplicate, include_tags and exclude_tags.
+            as host, port and stateless_http; and tools, providers, transforms, auth,
+            token_verifier, middleware, mask_error_details, list_page_size, on_duplicate,
+            include_tags and exclude_tags.
 
     Raises:
         ConfigError: An option is unknown. The message says what to use instead.
@@ -101,9 +112,14 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
 
     context_type = CompatContext
     default_name = "FastMCP"
+    _strict_apps, _prefixes_in_path = False, True
+    __class_getitem__ = classmethod(lambda cls, item: cls)
     session_manager = SimpleNamespace(run=nullcontext)
     """An object whose `run()` does nothing, because the first request starts everything."""
     _base_url: Any = None
+    _refusal = ""
+    """Why this server cannot be served over HTTP."""
+    _resource_security: Any = None
 
     def __init__(
         self,
@@ -132,19 +148,32 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             from .auth import make_guard
 
             self._base_url = getattr(own["auth"], "base_url", None)
+            self._refusal = getattr(own["auth"], "refusal", "")
             own["auth"] = make_guard(own["auth"], own["token_verifier"])
-        middleware = own["middleware"] or ()
-        options["middleware"] = [one for one in middleware if not hasattr(type(one), "on_message")]
+        middleware, is_sdk = own["middleware"] or (), self._chain_kind == "RequestChain"
+        adapted = [one for one in middleware if is_sdk or hasattr(type(one), "on_message")]
+        options["middleware"] = [one for one in middleware if one not in adapted]
         options = {key: value for key, value in options.items() if value is not None}
         super().__init__(name or self.default_name, auth=own["auth"], **options)
         self.answer = in_context(self, self.answer)
         self.dependencies, self._routes = list(self.settings.dependencies or ()), list[Any]()
+        self._securities: Options = {}
         self._start_listing(own["on_duplicate"], own["include_tags"], own["exclude_tags"])
-        for one in middleware:
-            if hasattr(type(one), "on_message"):
-                self.add_middleware(one)
+        for one in adapted:
+            self.add_middleware(one)
         for function in own["tools"] or ():
             self.add_tool(function)
+        for provider in (*(own["providers"] or ()), *(own["transforms"] or ())):
+            self.add_provider(provider)
+
+        for name in [name for name in dir(type(self)) if re.fullmatch(r"_\w+_mcp", name)]:
+            if getattr(type(self), name) is not getattr(FastMCP, name, None):
+                getattr(self._mcp_server, name[1:-4])()(getattr(self, name))
+
+    async def _call_tool_mcp(self, key: str, arguments: Any = None) -> Any:
+        """Call a tool; a subclass may override this, and `_list_tools_mcp`, to filter tools."""
+        raw = Raw(msgspec.json.encode(arguments or {}))
+        return await self._ask("tools/call", name=key, arguments=raw)
 
     if not TYPE_CHECKING:
 
@@ -185,6 +214,24 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         if isinstance(server, str) and isinstance(prefix, Server):  # the order of FastMCP 2.8
             server, prefix = prefix, server
         super().mount(server, prefix=namespace or prefix or "", **options)
+
+    def add_provider(self, provider: Any, namespace: str = "") -> None:
+        """Add the components of a provider, or those that a transform makes.
+
+        Args:
+            provider: A `LocalProvider`, another server, `PromptsAsTools()` or `ResourcesAsTools()`.
+            namespace: What the names of its components begin with.
+        """
+        if isinstance(provider, Server):
+            self.mount(provider, namespace)
+        elif not hasattr(provider, "provide"):
+            raise ConfigError(f"A {type(provider).__name__} is not supported; use add_tool(), …")
+        elif namespace:
+            self.mount(type(self)(namespace, providers=[provider]), namespace)
+        else:
+            provider.provide(self)
+
+    add_transform = add_provider
 
     async def import_server(self, *args: Any, **options: Any) -> None:
         """Serve another server as a part of this one, like `mount`.
@@ -265,12 +312,12 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             raise ConfigError(f"add_{kind}() accepts a function, not a {type(function).__name__}")
         function = self._adapt_options(kind, function, own)
         if kind == "resource":
-            own["mime_type"] = own.get("mime_type") or "text/plain"
-            added = super().add_resource(function, re.sub(r"{(\w+)\*}", r"{+\1}", key), **own)
-        else:
-            added = getattr(super(), f"add_{kind}")(function, **own)
-        self._apply_rules()
-        return added
+            default = APP_TYPE if key.startswith("ui://") else "text/plain"
+            own["mime_type"] = own.get("mime_type") or default
+            uri = re.sub(r"{(\w+)\*}", r"{+\1}", key)
+            self._securities[uri] = own.pop("security", None) or self._resource_security
+            return super().add_resource(function, uri, **own)
+        return getattr(super(), f"add_{kind}")(function, **own)
 
     add_tool = partialmethod(_register, "tool")
     add_resource = partialmethod(_register, "resource")
@@ -279,12 +326,17 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
     def _adapt_options(self, kind: str, function: Any, own: Options) -> Any:
         """Give the options the names that `Server` uses; tags and versions go into the `_meta`.
         Return the function without its dependencies."""
-        from .dependencies import inject
+        from .dependencies import in_anyio_thread, inject
 
         owner = str(own.get("name") or getattr(function, "__name__", "A component"))
         about = {"tags": sorted(own.pop("tags", ())), "version": own.pop("version", None)}
+        meta = dict(own.get("meta") or {})
         if about := {key: value for key, value in about.items() if value}:
-            own["meta"] = {**(own.get("meta") or {}), "fastmcp": about}
+            own["meta"] = meta = {**meta, "fastmcp": {**meta.get("fastmcp", {}), **about}}
+        if app := own.pop("app", None):
+            from .fastmcp_apps import to_settings
+
+            own["meta"] = {**meta, "ui": to_settings(app)}
         if own.pop("enabled", True) is False:
             self.disable(names={owner}, components={kind})
         if own.get("task") in (True, False):
@@ -295,17 +347,29 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             own["scopes"] = [*own.get("scopes", ()), *scopes_of(auth, owner)]
         if own.pop("run_in_thread", True) is False:
             raise ConfigError("run_in_thread=False: write the function as `async def`")
-        refused = {key: own.pop(key, None) for key in ("serializer", "app", "security")}
-        refuse_options(refused, owner)
+        refuse_options({"serializer": own.pop("serializer", None)}, owner)
+        if "from_thread" in getattr(getattr(function, "__code__", None), "co_names", ()):
+            function = in_anyio_thread(function)
         return inject(function, own.pop("exclude_args", ()))
 
     def _compile_tool(self, function: Callable[..., Any], options: Any) -> RegisteredTool:
         structured = options.pop("structured_output", None)
         tool = super()._compile_tool(function, options)
+        if "prefab_ui" in sys.modules:
+            from .fastmcp_apps import add_view
+
+            tool = add_view(self, tool)
         if structured is not False and options.get("output_schema", ...) is not None:
-            return tool
+            return replace(tool, make_result=partial(_make_listed_result, tool.make_result))
         definition = replace(tool.definition, output_schema=None)
         return replace(tool, definition=definition, make_result=_make_unstructured_result)
+
+    def _match(self, uri: str) -> Any:
+        resource, values = super()._match(uri)
+        security = self._securities.get(resource.template.text) if resource.template else None
+        if security is not None and (name := security.validate(values)):
+            raise not_found(uri, f"{name} must not be such a path")
+        return resource, values
 
     @overload
     def completion(self, function: F, /) -> F: ...
@@ -405,6 +469,11 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         own = {key: self._take(options, key) for key in ("host", "port")}
         return kind, own | self._http_options(kind, mount_path, options)
 
+    def _prepare_for_network(self, options: Any, **more: Any) -> None:
+        if self._refusal:
+            raise ConfigError(self._refusal)
+        super()._prepare_for_network(options, **more)
+
     def http_app(
         self, path: str | None = None, *, transport: str = "http", **options: Any
     ) -> "App":
@@ -462,6 +531,10 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             own["origins"] += security.allowed_origins if checked else []
         if self._base_url is not None:
             own["public_url"] = str(self._base_url).rstrip("/") + path
+        if (states := take("request_state_security")) is not None and states.keys:
+            own["keys"] = states.keys
+        if (milliseconds := take("retry_interval")) is not None:
+            self.limits = replace(self.limits, retry=milliseconds / 1000)
         take("message_path")
         if take("event_store") is not None:
             self._warn("event_store= has no effect: Dovetail itself resumes streams")
@@ -514,11 +587,13 @@ class MCPServer(SDKFastMCP):
         website_url: A page about the server.
         icons: Icons that clients may show for the server.
         version: The version of the server.
-        **more: The options of `FastMCP`.
+        **more: The options of `FastMCP`; and extensions, cache_hints, resource_security and
+            subscriptions.
     """
 
     default_name = "mcp-server"
     _returned = Listing._returned
+    _chain_kind = "RequestChain"
 
     def __init__(
         self,
@@ -531,8 +606,21 @@ class MCPServer(SDKFastMCP):
         version: str = "",
         **more: Any,
     ) -> None:
+        from .resources import InMemorySubscriptionBus, ResourceSecurity, forward_events
+
         about: Options = {"title": title, "description": description, "version": version}
+        extensions, bus = more.pop("extensions", None), more.pop("subscriptions", None)
+        self._resource_security = more.pop("resource_security", None) or ResourceSecurity()
         super().__init__(name, instructions, website_url, icons, **about, **more)
+        if isinstance(bus, InMemorySubscriptionBus):
+            forward_events(bus, self)
+        else:
+            refuse_options({"subscriptions": bus or None}, "MCPServer")
+        if extensions:
+            from .extension import apply_extension
+
+            for extension in extensions:
+                apply_extension(self, extension)
 
 
 @asynccontextmanager
@@ -564,6 +652,12 @@ def _flatten(value: Any) -> list[Any]:
     if type(value) is list or type(value) is tuple:
         return [inner for item in value for inner in _flatten(item)]
     return [] if value is None else [value]
+
+
+def _make_listed_result(make_result: Callable[[Any], ToolResult], value: Any) -> ToolResult:
+    """Return a result without content for an empty list, as FastMCP does."""
+    result = make_result(value)
+    return replace(result, content=[]) if isinstance(value, list | tuple) and not value else result
 
 
 def _make_unstructured_result(value: Any) -> ToolResult:

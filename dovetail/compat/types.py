@@ -9,7 +9,7 @@ module is imported, so values that Dovetail creates have them, too.
 from collections.abc import Callable
 from functools import cache, partial, reduce
 from operator import attrgetter, or_
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct, defstruct
@@ -17,12 +17,13 @@ from msgspec import Raw, Struct, defstruct
 from .. import errors, protocol
 from ..protocol.base import Open, Params, Wire, open_hook
 from ..protocol.content import ResourceContents as ResourceContents, Role as Role
+from ..protocol.lifecycle import InputRequired
 from ..protocol.methods import METHODS
 from ..protocol.prompts import Message as WireMessage
 from ..protocol.tools import ToolResult as WireToolResult
 from ..protocol.utilities import SEVERITY
 from ..revisions import HANDSHAKE, HEADERLESS, STATELESS
-from ..server.context import Accepted, Cancelled, Declined
+from ..server.context import Accepted, Cancelled, Declined, Elicited
 from ..server.media import Audio, File, Image, Media
 from ..server.tools import make_any_result
 
@@ -86,6 +87,7 @@ for _base in (Wire, Open):
     for _method in (_model_dump, _model_dump_json, _model_copy):
         setattr(_base, _method.__name__[1:], _method)
     setattr(_base, "root", property(lambda self: self))  # ServerResult(…).root
+    setattr(_base, "model_extra", property(lambda self: {**self} if isinstance(self, dict) else {}))
     _add_spellings(_base)
 setattr(errors.ProtocolError, "error", property(lambda self: __getattr__("ErrorData")(
     code=self.code, message=self.message, data=self.data)))  # fmt: skip
@@ -136,6 +138,20 @@ class Spelling(type):
 
 class StructSpelling(Spelling, type(Struct)):  # type: ignore[misc]
     """The metaclass of the compat types that are structs."""
+
+    def __new__(cls, name: str, bases: Any, namespace: dict[str, Any], **options: Any) -> Any:
+        """Create a type. The default of a field may be pydantic's `Field(…)`."""
+        hints = namespace.get("__annotations__", {})
+        for field in [key for key in hints if type(namespace.get(key)).__name__ == "FieldInfo"]:
+            from ..schema.walk import from_default, read_notes
+
+            notes = read_notes(namespace[field].metadata)
+            _, default = from_default(hints[field], namespace.pop(field))
+            if not isinstance(hints[field], str):
+                hints[field] = Annotated[hints[field], msgspec.Meta(**notes)]
+            if default is not msgspec.NODEFAULT:
+                namespace[field] = default
+        return super().__new__(cls, name, bases, namespace, **options)
 
 
 PARTS = {"TextResourceContents": "text", "BlobResourceContents": "blob"}
@@ -190,6 +206,7 @@ RENAMED = _table("""
     PromptsCapability=ListCapability ToolsCapability=ListCapability
     ResourceTemplateReference=ResourceReference ResourceUpdatedNotificationParams=UriParams
     SubscribeRequestParams=UriParams UnsubscribeRequestParams=UriParams
+    SubscriptionsListenRequestParams=ListenParams
 """)
 """The types that Dovetail calls something else, besides `XRequestParams`, which is `XParams`."""
 REQUESTS = _table("""
@@ -214,16 +231,21 @@ TOOL_BLOCKS = ("ToolUseContent", "ToolResultContent")
 JSONRPC = {"JSONRPCRequest": "jsonrpc id method params", "JSONRPCResponse": "jsonrpc id result",
            "JSONRPCNotification": "jsonrpc method params", "JSONRPCError": "jsonrpc id error",
 }  # fmt: skip
+APPS = {"ResourcePermissions": "camera microphone geolocation clipboard_write",
+        "ResourceCsp": "connect_domains resource_domains frame_domains base_uri_domains",
+}  # fmt: skip
 UNIONS = {"Content": BLOCKS, "ContentBlock": BLOCKS, "SamplingContent": BLOCKS[:3],
+          "InputRequest": ("ElicitRequest", "CreateMessageRequest", "ListRootsRequest"),
           "SamplingMessageContentBlock": BLOCKS[:3] + TOOL_BLOCKS, "JSONRPCMessage": JSONRPC,
 }  # fmt: skip
 _struct = partial(defstruct, bases=(Wire,))
 OWN: dict[str, Any] = {
     "ErrorData": _struct("ErrorData", [("code", int), ("message", str), ("data", Any, None)]),
     "CallToolParams": defstruct("CallToolRequestParams", [("name", str),
-        ("arguments", dict[str, Any] | None, None)], bases=(Params,), kw_only=True),
+        ("arguments", dict[str, Any] | None, None), ("input_responses", Any, None),
+        ("request_state", str | None, None)], bases=(Params,), kw_only=True),
     **{name: _struct(name, [(each, Any, None) for each in fields.split()])
-       for name, fields in JSONRPC.items()},
+       for name, fields in {**JSONRPC, **APPS}.items()},
 }  # fmt: skip
 """The types that the protocol package lacks, or has with other fields."""
 
@@ -260,13 +282,14 @@ PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601
 INVALID_PARAMS, INTERNAL_ERROR, URL_ELICITATION_REQUIRED = -32602, -32603, -32042
 CONNECTION_CLOSED, REQUEST_TIMEOUT = -32000, -32001
 HEADER_MISMATCH, MISSING_REQUIRED_CLIENT_CAPABILITY = -32020, -32021
-ElicitationResult = Accepted[Any] | Declined | Cancelled
+ElicitationResult: Any = Elicited
 CallNext = HandlerResult = Any
 AcceptedElicitation, DeclinedElicitation, CancelledElicitation = Accepted, Declined, Cancelled
 
 McpError = MCPError = errors.ProtocolError  # so that `except McpError` catches every answer
 FastMCPError = MCPServerError = errors.DovetailError
 NotFoundError = ResourceNotFoundError = errors.NotFound
+ClientError = errors.DovetailError
 AuthorizationError, UrlElicitationRequiredError = errors.Forbidden, errors.UrlRequired
 InvalidSignature = errors.ConfigError
 ResourceError = type("ResourceError", (errors.NotFound,), {"__doc__": "A resource has failed."})
@@ -285,19 +308,24 @@ def _make_tool_result(
     return WireToolResult(content=blocks, **fields)
 
 
+def _make_input_required(
+    input_requests: Any = None, request_state: str | None = None, **ignored: Any
+) -> InputRequired:
+    """Questions to the client, after which the function is called again."""
+    asked = {key: one.params for key, one in (input_requests or {}).items()}
+    return InputRequired(asked, request_state)
+
+
 def _make_message(content: Any, role: Role = "user") -> WireMessage:
     """A prompt message."""
     return WireMessage(role, content)
 
 
 ToolResult = spelled("ToolResult", WireToolResult, _make_tool_result)
+InputRequiredResult = spelled("InputRequiredResult", InputRequired, _make_input_required)
 Message, UserMessage = (spelled(name, WireMessage, _make_message) for name in ("Message", "User"))
 AssistantMessage = spelled("Assistant", WireMessage, partial(_make_message, role="assistant"))
 ServerResult = ClientResult = ServerNotification = ClientRequest = staticmethod(lambda value: value)
-
-
-def CurrentContext() -> Any:
-    """The default value of a Context parameter, which is never used."""
 
 
 class CompatMedia(Media):

@@ -56,7 +56,7 @@ class Mounts(Gateway):
 
     def __init__(self, server: Handlers) -> None:
         super().__init__(
-            Source(entries=(), many_plain=True),
+            Source(entries=(), many_plain=True, in_path=server._prefixes_in_path),
             name=server.name,
             store=MEMORY,
             limits=server.limits,
@@ -178,7 +178,7 @@ class Mounts(Gateway):
                 items = getattr(page, _python_name(field))
             await self.upstreams.wait_for_catalogs()
             taken = self._server._items(kind)
-            apps = shows_apps(call.caller.capabilities)
+            apps = not self._server._strict_apps or shows_apps(call.caller.capabilities)
             mounted = self.lists.visible(kind, call.principal, apps=apps).items
             parts = [encode_typed(item) for item in items]
             parts += [bytes(one.raw) for name, one in mounted.items() if name not in taken]

@@ -72,18 +72,21 @@ def default_prefix(server: str) -> str:
     return shorten_name(legal_name(server), server, MAX_PREFIX_CHARS)
 
 
-def merged_name(prefix: str, name: str) -> str:
+def merged_name(prefix: str, name: str, separator: str = SEPARATOR) -> str:
     """Return the name under which callers see a tool or prompt.
 
     Args:
         prefix: The prefix of its server; empty for none.
         name: The name that the server uses.
+        separator: What follows the prefix.
     """
-    text = legal_name(f"{prefix}{SEPARATOR}{name}" if prefix else name)
+    text = legal_name(f"{prefix}{separator}{name}" if prefix else name)
     return shorten_name(text, f"{prefix}\0{name}", MAX_NAME_CHARS)
 
 
-def _add_prefix(prefix: str, uri: str) -> str:
+def _add_prefix(prefix: str, uri: str, in_path: bool = False) -> str:
+    if in_path:
+        return uri.replace("://", f"://{prefix}/", 1)
     scheme = VIEW if uri.startswith(VIEW) else ""
     return f"{scheme}{_scheme(prefix)}+{uri[len(scheme) :]}"
 
@@ -123,6 +126,8 @@ class NameTable:
         reserved: Names that the caller's side uses itself, which no server may offer.
         many_plain: Whether several servers may have an empty prefix (default: False). A name
             belongs to the first of them that lists it.
+        in_path: Whether names and URIs are `prefix_name` and always `scheme://prefix/path`, as in
+            FastMCP (default: False).
 
     Raises:
         ConfigError: Two prefixes are equal.
@@ -134,8 +139,10 @@ class NameTable:
         reserved: Iterable[str] = (),
         *,
         many_plain: bool = False,
+        in_path: bool = False,
     ) -> None:
-        self._many_plain = many_plain
+        self._many_plain, self._in_path = many_plain, in_path
+        self._separator = "_" if in_path else SEPARATOR
         self.reserve(reserved)
         self._templates: BoundedDict[str, UriTemplate | None] = BoundedDict(20 * MAX_TEMPLATES)
         self._listed: dict[str, _Listed] = {}
@@ -162,7 +169,9 @@ class NameTable:
         _check_prefixes(prefixes, self._many_plain)
         self._prefixes = {name: prefix or "" for name, prefix in prefixes.items()}
         self._transparent = next((name for name, one in prefixes.items() if one is None), None)
-        self._schemes = {_scheme(one): name for name, one in self._prefixes.items() if one}
+        to_head = str if self._in_path else _scheme
+        self._heads = {to_head(one): name for name, one in self._prefixes.items() if one}
+        """The server for the part of a URI that is a prefix."""
         self._owners = sorted(self._prefixes, key=lambda name: -len(self._prefixes[name]))
         self._listed = {name: self._listed.get(name, _Listed()) for name in prefixes}
         self._tables = {}
@@ -220,7 +229,7 @@ class NameTable:
             return self._transparent
         for server in self._owners:  # the longest prefix first, no prefix last
             prefix = self._prefixes[server]
-            if not prefix or name.startswith(prefix + SEPARATOR):
+            if not prefix or name.startswith(prefix + self._separator):
                 return server
         return None
 
@@ -262,7 +271,7 @@ class NameTable:
             return self._table(kind).to_caller.get(UpstreamName(server, name))
         prefix = self._prefixes[server]
         if kind == "skills" and prefix:
-            return _add_prefix(prefix, name)
+            return _add_prefix(prefix, name, self._in_path)
         owner = self._plain_owner(kind, name, match)
         if self._strip_prefix(name) is None and owner == server:
             return name
@@ -270,7 +279,7 @@ class NameTable:
         is_compared = match or not any(one.templates for one in self._listed.values())
         if is_page and is_compared and not self._offers(server, name, match):
             return name  # a web page that callers fetch themselves, not a resource of a server
-        return _add_prefix(prefix, name) if prefix else None
+        return _add_prefix(prefix, name, self._in_path) if prefix else None
 
     def from_caller(self, kind: Kind, name: str) -> UpstreamName | None:
         """Return what a name or URI from a caller stands for, or None if nobody owns it.
@@ -320,7 +329,7 @@ class NameTable:
                     name: self._alias(kind, UpstreamName(server, name))
                     for name in getattr(listed, kind) or ()
                 }
-                for name in _by_change(self._prefixes[server], names):
+                for name in _by_change(self._prefixes[server], names, self._separator):
                     self._add(table, kind, UpstreamName(server, name))
         return table
 
@@ -344,7 +353,8 @@ class NameTable:
         return None if name in aliases else UpstreamName(server, name)
 
     def _add(self, table: _Names, kind: Kind, upstream: UpstreamName) -> None:
-        name = merged_name(self._prefixes[upstream.server], self._alias(kind, upstream))
+        alias = self._alias(kind, upstream)
+        name = merged_name(self._prefixes[upstream.server], alias, self._separator)
         owner, holder = self.owner(name), table.from_caller.get(name)
         if name in self._reserved:
             reason = f"the name {name} is reserved"
@@ -359,15 +369,21 @@ class NameTable:
 
     def _strip_prefix(self, uri: str) -> UpstreamName | None:
         """Split `prefix+uri`, or return None if the text does not begin with a server's prefix."""
-        scheme = VIEW if uri.startswith(VIEW) else ""
-        head, plus, rest = uri[len(scheme) :].partition("+")
-        server = self._schemes.get(head.lower()) if plus else None
+        scheme, separator = VIEW if uri.startswith(VIEW) else "", "+"
+        if self._in_path:
+            scheme, separator = "".join(uri.partition("://")[:2]), "/"
+        head, found, rest = uri[len(scheme) :].partition(separator)
+        server = self._heads.get(head if self._in_path else head.lower()) if found else None
         return UpstreamName(server, scheme + rest) if server is not None else None
 
     def _plain_owner(self, kind: Kind, name: str, match: bool = True) -> str | None:
         """Return the server that a URI or template belongs to if it has no prefix, or None if it
         belongs to nobody or this is not known yet."""
-        plain = [one for one in self._listed.items() if one[0] not in self._qualified]
+        plain = [
+            one
+            for one in self._listed.items()
+            if one[0] not in self._qualified and not (self._in_path and self._prefixes[one[0]])
+        ]
         for server, listed in plain:
             known = listed.templates if kind == "templates" else listed.resources
             if known is None:
@@ -402,14 +418,14 @@ class NameTable:
         return self._templates[text]
 
 
-def _by_change(prefix: str, names: Mapping[str, str]) -> list[str]:
+def _by_change(prefix: str, names: Mapping[str, str], separator: str) -> list[str]:
     """Return the names of one server, each once, in an order that does not depend on its list:
     first those that keep their spelling, because they own it. `names` has the new name of each."""
-    plain = f"{prefix}{SEPARATOR}" if prefix else ""
+    plain = f"{prefix}{separator}" if prefix else ""
 
     def order(name: str) -> tuple[bool, bool, str]:
         shown = names[name]
-        return merged_name(prefix, shown) != plain + shown, shown != name, name
+        return merged_name(prefix, shown, separator) != plain + shown, shown != name, name
 
     return sorted(names, key=order)
 

@@ -69,6 +69,8 @@ class Source(Struct, frozen=True, eq=False, kw_only=True):
     """Whether there is one target and no file, so that names stay as they are."""
     many_plain: bool = False
     """Whether several servers may have an empty prefix."""
+    in_path: bool = False
+    """Whether names and URIs are `prefix_name` and `scheme://prefix/path`, as in FastMCP."""
 
 
 def read_source(source: Any) -> Source:
@@ -266,7 +268,12 @@ class UpstreamSet:
         self._draining = TaskSet()
         """The servers that were removed and still have calls."""
         self.servers = {entry.name: self._create(entry) for entry in source.entries}
-        self.names = NameTable(self._prefixes(self.servers), reserved, many_plain=source.many_plain)
+        self.names = NameTable(
+            self._prefixes(self.servers),
+            reserved,
+            many_plain=source.many_plain,
+            in_path=source.in_path,
+        )
         self._add_known_names(self.servers.values())
 
     def _create(self, entry: UpstreamEntry) -> UpstreamServer:

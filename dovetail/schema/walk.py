@@ -20,7 +20,7 @@ import re
 import types
 import typing
 from collections import abc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -75,11 +75,12 @@ _FORMATS = {
     UUID: "uuid",
     Decimal: "decimal",
 }
+_BINARY = (bytes, bytearray, memoryview)
 _SCALARS: dict[Any, Schema] = {
     **{cls: {} for cls in (Any, object, Raw)},
     **{cls: {"type": name} for cls, name in TYPES.items()},
     **{cls: {"type": "string", "format": name} for cls, name in _FORMATS.items()},
-    **{cls: {"type": "string", "contentEncoding": "base64"} for cls in (bytes, bytearray)},
+    **{cls: {"type": "string", "contentEncoding": "base64"} for cls in _BINARY},
 }
 _SETS = {set, frozenset, abc.MutableSet, abc.Set}
 _OBJECTS = {dict, abc.Mapping, abc.MutableMapping}
@@ -154,8 +155,10 @@ class TypeWalk:
             "fields, or Any"
         )
 
-    def _union(self, args: Iterable[Any]) -> tuple[Schema, Any]:
-        pairs = [self.type(arg) for arg in args if arg is not UnsetType]
+    def _union(self, args: Sequence[Any]) -> tuple[Schema, Any]:
+        # Beside `str`, binary types are left out: a JSON string is text, even if it looks encoded.
+        ignored = (UnsetType, *_BINARY) if str in args else (UnsetType,)
+        pairs = [self.type(arg) for arg in args if arg not in ignored]
         options, members = [schema for schema, _ in pairs], [native for _, native in pairs]
         schema: Schema = (
             {} if {} in options else {"anyOf": options} if len(options) > 1 else options[0]
@@ -384,6 +387,35 @@ def _hints(hint: Any, cls: type) -> dict[str, Any]:
     if filling and (parameters := together.__parameters__):
         together = together[tuple(filling.get(each, each) for each in parameters)]
     return dict(zip(hints, get_args(together), strict=True))
+
+
+def describe_attributes(cls: Any) -> Any:
+    """Return a struct with the public annotated attributes of a plain class, or None if there are
+    none or if the class is a collection."""
+    if not isinstance(cls, type) or issubclass(cls, (Struct, abc.Collection)):
+        return None
+    try:
+        hints = get_type_hints(cls, include_extras=True)
+    except (NameError, TypeError):
+        return None
+    rows = [
+        (name, hint, *_class_default(cls, name))
+        for name, hint in hints.items()
+        if name[0] != "_" and (get_origin(hint) or hint) is not typing.ClassVar
+    ]
+    space = {"__doc__": cls.__doc__}
+    return msgspec.defstruct(cls.__name__, rows, kw_only=True, namespace=space) if rows else None
+
+
+def _class_default(cls: type, name: str) -> tuple[Any, ...]:
+    default = getattr(cls, name, NODEFAULT)
+    if default is NODEFAULT or hasattr(default, "__get__"):  # a slot or a property
+        return ()
+    return (
+        (msgspec.field(default_factory=lambda: default),)
+        if default.__hash__ is None
+        else (default,)
+    )
 
 
 def _visible_default(value: Any, factory: Any, none: object = NODEFAULT) -> Any:

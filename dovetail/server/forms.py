@@ -452,8 +452,10 @@ def _flatten(schema: Schema, defs: Defs, hint: Any) -> tuple[Schema, bool]:
         del field["format"]
     if isinstance(field.get("items"), dict):
         items = resolve_ref(field["items"], defs)
+        is_titled = all("const" in option for option in items.get("anyOf", ()))
+        kept = ("type", "enum", "const", *(["anyOf"] if is_titled else []))
         field["items"] = _label_choices(
-            {key: items[key] for key in ("type", "enum", "const") if key in items}, "anyOf", hint
+            {key: items[key] for key in kept if key in items}, "anyOf", hint
         )
     return _label_choices(field, "oneOf", hint), len(others) < len(options)
 

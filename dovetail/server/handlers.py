@@ -71,6 +71,12 @@ class Handlers(RunnableService):
 
     context_type: type[Context] = Context
     """The class of the context that functions receive."""
+    _registry_type: type[Registry[Any]] = Registry
+    _strict_apps = True
+    """Whether clients that do not show apps see neither apps nor the tools that are only for them,
+    an app must be registered before its tools, and its tools always return text."""
+    _prefixes_in_path = False
+    """Whether what is mounted is called `prefix_name` and `scheme://prefix/path`, as in FastMCP."""
 
     def __init__(
         self,
@@ -89,13 +95,12 @@ class Handlers(RunnableService):
         self._page_size, self._mask_errors = page_size, mask_errors
         self._mounts: Any = None
         """The mounted servers (`gateway/mounts.py`), or None."""
-        notify_resources = partial(self._on_list_change, "resources")
-        self._tools = Registry[RegisteredTool]("tool", partial(self._on_list_change, "tools"))
-        self._resources = Registry[RegisteredResource]("resource", notify_resources)
-        self._templates = Registry[RegisteredResource]("template", notify_resources)
-        self._prompts = Registry[RegisteredPrompt](
-            "prompt", partial(self._on_list_change, "prompts")
-        )
+        make, notify = self._registry_type, self._on_list_change
+        notify_resources = partial(notify, "resources")
+        self._tools: Registry[RegisteredTool] = make("tool", partial(notify, "tools"))
+        self._resources: Registry[RegisteredResource] = make("resource", notify_resources)
+        self._templates: Registry[RegisteredResource] = make("template", notify_resources)
+        self._prompts: Registry[RegisteredPrompt] = make("prompt", partial(notify, "prompts"))
         self._registries: dict[str, tuple[Registry[Any], ...]] = {
             "tools": (self._tools,),
             "resources": (self._resources, self._templates),

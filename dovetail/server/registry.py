@@ -75,6 +75,11 @@ class Registry(Generic[Item]):
     def __len__(self) -> int:
         return len(self.snapshot.items)
 
+    @property
+    def everything(self) -> dict[str, Item]:
+        """All components, also those that a subclass leaves out of the snapshot."""
+        return self.snapshot.items
+
     def get(self, name: str) -> Item | None:
         """Return the component with this name, if there is one."""
         return self.snapshot.items.get(name)
@@ -82,9 +87,9 @@ class Registry(Generic[Item]):
     def add(self, name: str, item: Item) -> None:
         """Add a component, unless the name is in use and `on_duplicate` does not allow it."""
         with self._lock:
-            if name in self.snapshot.items and not self.on_duplicate(self._kind, name):
+            if name in self.everything and not self.on_duplicate(self._kind, name):
                 return
-            self.snapshot = Snapshot({**self.snapshot.items, name: item})
+            self.snapshot = Snapshot({**self.everything, name: item})
             self.was_used = True
         self._on_change({name: item}, {})
 
@@ -92,7 +97,7 @@ class Registry(Generic[Item]):
         """Put a component in the place of another; raise ConfigError if there is none, or if the
         new name is in use."""
         with self._lock:
-            before = self.snapshot.items
+            before = self.everything
             if old not in before:
                 raise ConfigError(f"There is no {self._kind} {old!r}")
             if name != old and name in before:
@@ -105,12 +110,45 @@ class Registry(Generic[Item]):
     def remove(self, name: str) -> None:
         """Remove a component; raise ConfigError if no component has this name."""
         with self._lock:
-            if name not in self.snapshot.items:
+            items = dict(self.everything)
+            if name not in items:
                 raise ConfigError(f"There is no {self._kind} {name!r}")
-            items = dict(self.snapshot.items)
             item = items.pop(name)
             self.snapshot = Snapshot(items)
         self._on_change({}, {name: item})
+
+
+class FilteredRegistry(Registry[Any]):
+    """Components of which the current caller sees only some."""
+
+    def find_rules(self) -> tuple[Any, ...]:
+        """Return the rules for the current caller, which are hashable; none if all components are
+        shown. The owner of the registry replaces this function and the next."""
+        return ()
+
+    def shows(self, rules: tuple[Any, ...], kind: str, name: str, item: Any) -> bool:
+        """Return whether a caller with these rules sees a component."""
+        return True
+
+    @property
+    def snapshot(self) -> Snapshot[Any]:
+        """The components that the current caller sees."""
+        rules, whole = self.find_rules(), self._whole
+        view: Snapshot[Any] | None = whole.cache.get(rules) if rules else whole
+        if view is None:
+            items, kind = whole.items.items(), self._kind
+            view = Snapshot({key: one for key, one in items if self.shows(rules, kind, key, one)})
+            if len(whole.cache) < MAX_VIEWS:
+                whole.cache[rules] = view
+        return view
+
+    @snapshot.setter
+    def snapshot(self, snapshot: Snapshot[Any]) -> None:
+        self._whole = snapshot
+
+    @property
+    def everything(self) -> dict[str, Any]:
+        return self._whole.items
 
 
 def _may_replace(kind: str, name: str) -> bool:

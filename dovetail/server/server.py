@@ -391,7 +391,7 @@ class Server(Handlers):
             ConfigError: The name is already in use, or an option is not valid.
             SchemaError: A parameter cannot be described by a JSON schema.
         """
-        return _decorate(self.add_tool, function_or_name, options)
+        return decorate(self.add_tool, function_or_name, options)
 
     def add_tool(
         self, function: "Callable[..., Any] | RegisteredTool", /, **options: Unpack[ToolOptions]
@@ -677,7 +677,7 @@ class Server(Handlers):
             ConfigError: The name is already in use, or an option is not valid.
             SchemaError: A parameter has a type to which strings cannot be converted.
         """
-        return _decorate(self.add_prompt, function_or_name, options)
+        return decorate(self.add_prompt, function_or_name, options)
 
     def add_prompt(
         self, function: Callable[P, R], /, **options: Unpack[PromptOptions]
@@ -778,7 +778,12 @@ class Server(Handlers):
         registered."""
         from ..extensions.apps.settings import apps_extension, get_view_uri
 
-        if tool is not None and (uri := get_view_uri(tool)) is not None and self._find(uri) is None:
+        if (
+            self._strict_apps
+            and tool is not None
+            and (uri := get_view_uri(tool)) is not None
+            and self._find(uri) is None
+        ):
             raise ConfigError(
                 f"Tool {tool.name!r}: there is no app {uri!r} yet; register it before its tools"
             )
@@ -788,6 +793,7 @@ class Server(Handlers):
                     apps_extension(
                         lambda name: _meta_of(self._tools.get(name)),
                         lambda uri: _meta_of(self._find(uri)),
+                        strict=self._strict_apps,
                     )
                 )
                 self._offers_apps = True
@@ -980,7 +986,7 @@ def _meta_of(component: Any) -> Meta | None:
     return None if component is None else component.definition.meta
 
 
-def _decorate(add: Callable[..., Any], function_or_name: Any, options: Mapping[str, Any]) -> Any:
+def decorate(add: Callable[..., Any], function_or_name: Any, options: Mapping[str, Any]) -> Any:
     """Apply a decorator in either form: bare, or with options (the name may come first)."""
     if callable(function_or_name):
         add(function_or_name, **options)

@@ -101,7 +101,7 @@ class Signature:
         self.name = name or getattr(function, "__name__", None) or _name(function)
         self.is_async = is_async(function)
         inner = inspect.unwrap(_code(function))
-        hints = _hints(inner, self.name, context_type)
+        hints = read_hints(function, self.name, context_type)
         self.returns = hints.get("return", Any)
         """The return annotation; Any if there is none."""
         self.description, descriptions = read_docstring(_docstring(function, inner))
@@ -396,8 +396,9 @@ def _parameters(function: Any, name: str) -> list[inspect.Parameter]:
     return [parameter for parameter in parameters.values() if parameter.name not in bound]
 
 
-def _hints(inner: Any, name: str, context_type: type | None) -> dict[str, Any]:
+def read_hints(function: Any, name: str, context_type: type | None) -> dict[str, Any]:
     """Return the annotations of a function, as types."""
+    inner = inspect.unwrap(_code(function))
     try:
         try:
             return get_type_hints(inner, include_extras=True)
@@ -436,11 +437,12 @@ def _surroundings(inner: Any, context_type: type | None) -> dict[str, Any]:
     return names
 
 
-def _is_context(hint: Any, context_type: type | None) -> bool:
+def is_context(hint: Any, context_type: type | None) -> bool:
+    """Return whether a parameter with this annotation receives the Context."""
     if get_origin(hint) is Annotated:
         hint = hint.__origin__
     if get_origin(hint) in (Union, UnionType):
-        return any(_is_context(arg, context_type) for arg in get_args(hint))
+        return any(is_context(arg, context_type) for arg in get_args(hint))
     cls = get_origin(hint) or hint
     return context_type is not None and isinstance(cls, type) and issubclass(cls, context_type)
 
@@ -452,7 +454,7 @@ def _find_context(
     context_type: type | None,
 ) -> inspect.Parameter | None:
     """Return the parameter that receives the Context."""
-    contexts = [each for each in parameters if _is_context(hints.get(each.name), context_type)]
+    contexts = [each for each in parameters if is_context(hints.get(each.name), context_type)]
     if len(contexts) > 1:
         raise SchemaError(
             f"{name} has two context parameters, {contexts[0].name} and {contexts[1].name}; "

@@ -15,7 +15,8 @@ import re
 import sys
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_origin
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Raw, Struct
@@ -576,15 +577,14 @@ def describe_failure(name: str, error: BaseException, mask: bool) -> str:
 def _result_maker(name: str, returns: Any) -> tuple[MakeResult, dict[str, Any] | None]:
     """Return the function that turns values with this return annotation into results, and the
     output schema, if there is one."""
+    returns = _described_type(returns)
     if returns in _UNSPECIFIC or _is_content_annotation(returns):
         return make_any_result, None
     try:
         shape = Shape(returns)
         schema = shape.output_schema
     except SchemaError:
-        # A tool whose return type cannot be described by a schema is listed without an output
-        # schema.
-        return make_any_result, None
+        return _attributes_result_maker(name, returns)
     if describes_object(schema):
         return _typed_result_maker(name, shape, b"", b""), schema
     inner = dict(schema)
@@ -596,6 +596,41 @@ def _result_maker(name: str, returns: Any) -> tuple[MakeResult, dict[str, Any] |
         **definitions,
     }
     return _typed_result_maker(name, shape, b'{"result":', b"}"), wrapped
+
+
+def _described_type(returns: Any) -> Any:
+    """Return the part of a return annotation that describes the result: no `InputRequired` in a
+    union, and only the type of the structured content in `Annotated[ToolResult, Model]`."""
+    members = get_args(returns) if get_origin(returns) in (Union, UnionType) else (returns,)
+    kept = [
+        one for one in members if not (isinstance(one, type) and issubclass(one, InputRequired))
+    ]
+    if len(kept) < len(members):
+        special: Any = Union
+        returns = special[tuple(kept)] if kept else Any
+    base, *notes = get_args(returns) if get_origin(returns) is Annotated else (None,)
+    is_result = isinstance(base, type) and issubclass(base, ToolResult)
+    described = (one for one in notes if isinstance(one, type) or get_origin(one) is not None)
+    return next(described, returns) if is_result else returns
+
+
+def _attributes_result_maker(name: str, returns: Any) -> tuple[MakeResult, dict[str, Any] | None]:
+    """Return the function and the schema for a plain class, whose annotated attributes are sent.
+    If a schema cannot describe the return type, the tool is listed without one."""
+    from ..schema.walk import describe_attributes
+
+    struct = describe_attributes(returns)
+    if struct is None:
+        return make_any_result, None
+    make, schema = _result_maker(name, struct)
+    names = struct.__struct_fields__
+
+    def make_result(value: Any) -> ToolResult:
+        if isinstance(value, returns):
+            value = struct(**{name: getattr(value, name) for name in names})
+        return make(value)
+
+    return make_result, schema
 
 
 def _typed_result_maker(name: str, shape: Shape, before: bytes, after: bytes) -> MakeResult:

@@ -4,6 +4,9 @@ The tape is made where HTTP becomes messages, between uvicorn and our applicatio
 message of the client, its body or each event of its stream one of the server, a WebSocket frame is
 one of either. So it holds what was on the wire, and nothing that was not: a client that cancels by
 hanging up sends no message, it is in `hung_up`.
+
+Many programs of the tests import this module and then serve on stdio, so uvicorn is imported when a
+server is started.
 """
 
 import asyncio
@@ -12,12 +15,12 @@ import socket
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import uvicorn
-
-from dovetail.testing import Tape
 from dovetail.transports.http.event_stream import EventStreamParser
+
+if TYPE_CHECKING:
+    from dovetail.testing import Tape
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -28,7 +31,7 @@ App = Callable[[Any, Receive, Send], Awaitable[None]]
 class TapedApp:
     """An ASGI application, all of whose messages go onto a tape."""
 
-    def __init__(self, app: App, tape: Tape) -> None:
+    def __init__(self, app: App, tape: "Tape") -> None:
         self._app, self._tape = app, tape
         self.hung_up: list[Any] = []
         """The ids of the requests whose client went away before the answer was complete."""
@@ -119,6 +122,8 @@ async def on_a_port(app: App, port: int = 0) -> AsyncIterator[str]:
     uvicorn's own loop looks ten times a second whether it should end, and its end sleeps as long:
     too slow for hundreds of tests, so both are done here, step by step and without a pause.
     """
+    import uvicorn
+
     listening = socket.create_server(("127.0.0.1", port))
     config = uvicorn.Config(app, log_config=None, lifespan="on", ws="websockets-sansio")
     config.load()

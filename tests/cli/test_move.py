@@ -139,10 +139,15 @@ CREATED = "from fastmcp import FastMCP as F\nm = F('x')\n"
     ("program", "line", "name", "instead"),
     [
         (f"{CREATED}n = F('y',\n  uvicorn_config=1)", 4, "F(uvicorn_config=)", "uvicorn.run"),
-        ("import fastmcp\nfastmcp.FastMCP('x', app=1)", 2, "FastMCP(app=)", "ui="),
-        (f"{CREATED}@m.tool(app=f)\ndef f(): ...", 3, "tool(app=)", "ui="),
+        (
+            "import fastmcp\nfastmcp.FastMCP('x', max_sessions=1)",
+            2,
+            "FastMCP(max_sessions=)",
+            "Lim",
+        ),
+        (f"{CREATED}@m.tool(serializer=f)\ndef f(): ...", 3, "tool(serializer=)", "the text"),
         (f"{CREATED}m.run('http', uvicorn_config=1)", 3, "run(uvicorn_config=)", "uvicorn.run"),
-        (f"{CREATED}m.add_transform(1)", 3, "m.add_transform", "the names you want"),
+        (f"{CREATED}m.from_fastapi(1)", 3, "m.from_fastapi", "write the tools"),
         ("import mcp\nmcp = 1", 1, "mcp", "also a variable"),
     ],
 )
@@ -155,8 +160,8 @@ def test_what_is_refused_is_found_where_it_is_used(
 
 
 def test_what_is_supported_is_not_listed() -> None:
-    program = f"{CREATED}F('x', app=None, version='1')\nm.run(host='::1')\n"
-    assert rewrite(f"{program}client.add_transform(1)\nf(app=1)")[1] == []
+    program = f"{CREATED}F('x', serializer=None, version='1')\nm.run(host='::1')\n"
+    assert rewrite(f"{program}client.from_fastapi(1)\nf(serializer=1)")[1] == []
 
 
 def test_a_moved_server_runs_and_is_not_changed_again(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from dovetail.compat import (
     TokenVerifier,
     get_access_token,
     get_http_headers,
+    parse_scopes,
     require_scopes,
 )
 from dovetail.errors import ConfigError, Unauthorized
@@ -215,3 +216,12 @@ async def test_a_guard_of_dovetail_is_taken_as_it_is() -> None:
 
     server = whoami(FastMCP("s", auth=Bearer(static_tokens({"tok": "ada"}))))
     assert (await called(server, "tok"))[:3] == ["ada", "", "ada"]
+
+
+@pytest.mark.parametrize("value", ["a b", "a, b", '["a", "b"]', ["a", " b "]])
+def test_scopes_are_parsed_from_settings(value: Any) -> None:
+    assert parse_scopes(value) == ["a", "b"]
+
+
+def test_a_setting_that_is_not_set_has_no_scopes() -> None:
+    assert parse_scopes(None) is None

@@ -139,7 +139,7 @@ def test_options_that_change_nothing_are_taken(kind: type[FastMCP]) -> None:
     )
 
 
-METHODS = ["from_fastapi", "add_transform"]
+METHODS = ["from_fastapi"]
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -168,7 +168,47 @@ async def test_a_server_can_be_mounted_in_another() -> None:
 
     outer.mount(inner, prefix="math")
     async with Client(outer) as client:
-        assert (await client.call_tool("math__double", {"number": 4})).data == 8
+        assert (await client.call_tool("math_double", {"number": 4})).data == 8
+
+
+async def test_a_subclass_may_filter_tools_also_those_of_mounted_servers() -> None:
+    class Filtered(FastMCP):
+        async def _list_tools_mcp(self) -> Any:
+            return [tool.to_mcp_tool() for tool in await self.list_tools() if "no" not in tool.tags]
+
+        async def _call_tool_mcp(self, key: str, arguments: Any = None) -> Any:
+            assert self._mcp_server.request_context is not None
+            if "no" in (await self.get_tool(key)).tags:
+                raise ToolError(f"Unknown tool: {key}")
+            return await super()._call_tool_mcp(key, arguments)
+
+    inner = FastMCP("inner")
+    inner.add_tool(lambda: 1, name="open")
+    inner.add_tool(lambda: 2, name="shut", tags={"no"})
+    server = Filtered("outer")
+    server.add_tool(lambda: 3, name="own", tags={"no"})
+    server.mount(inner, "in")
+    async with pair(server) as client:
+        assert [tool.name for tool in await client.list_tools()] == ["in_open"]
+        assert (await client.call_tool("in_open")).data == 1
+        for name in ("own", "in_shut"):
+            with pytest.raises(ToolError, match="Unknown tool"):
+                await client.call_tool(name)
+
+
+def test_an_unknown_hook_is_an_error() -> None:
+    class Hooked(FastMCP):
+        async def _dream_mcp(self) -> None: ...
+
+    with pytest.raises(AttributeError, match="dream"):
+        Hooked("a")
+
+
+def test_a_server_class_may_have_type_arguments() -> None:
+    class Own(FastMCP[dict[str, str]]):  # type: ignore[type-arg]
+        pass
+
+    assert (Own("a").name, MCPServer[int]("b").name) == ("a", "b")  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("name", sorted(compat.ELSEWHERE))
@@ -185,7 +225,6 @@ def test_a_name_that_cannot_be_imported_says_what_to_use(name: str) -> None:
 OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"auth": print}, "scopes="),
     ({"serializer": str}, "return the text to send"),
-    ({"app": True}, "ui="),
     ({"run_in_thread": False}, "async def"),
 ]
 

@@ -14,6 +14,7 @@ from dovetail.compat import (
     Prompt,
     Resource,
     ResourceTemplate,
+    SDKFastMCP,
     TextResource,
     Tool,
     components,
@@ -118,3 +119,21 @@ async def test_prompts_and_resources_are_made_of_functions(tmp_path: Path) -> No
         read = [(await client.read_resource(uri))[0].text for uri in uris]
         assert read == ["Hello Ada", "called", "as it is", "from a file"]
         assert (await client.get_prompt("hello", {"name": "Bo"})).messages[0].text == "Hello Bo"
+
+
+async def test_the_argument_model_of_a_tool_can_be_inspected_and_its_schema_replaced() -> None:
+    server = SDKFastMCP("s")
+
+    @server.tool()
+    def double(number: int) -> int:
+        return 2 * number
+
+    tool = server._tool_manager.get_tool("double")
+    model = tool.fn_metadata.arg_model
+    assert [*model.model_fields] == ["number"]
+    schema = model.model_json_schema(by_alias=True)
+    assert schema["properties"]["number"]["type"] == "integer"
+    tool.parameters = {**schema, "description": "Strict."}
+    async with Client(server) as client:
+        (listed,) = await client.list_tools()
+    assert listed.input_schema["description"] == "Strict."

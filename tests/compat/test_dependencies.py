@@ -124,6 +124,25 @@ async def test_a_dependency_is_hidden_from_the_model_and_resolved_in_each_call()
     assert events == ["open", "call", "close"] * 2
 
 
+async def test_parameters_that_are_bytes_accept_text() -> None:
+    server = FastMCP("s")
+
+    @server.tool
+    def size(data: bytes, more: bytes = b"ab") -> list[int]:
+        """Count.
+
+        Args:
+            data: The data.
+        """
+        return [len(data), len(more)]
+
+    async with pair(server) as client:
+        (tool,) = await client.list_tools()
+        wanted = {"type": "string", "format": "binary", "description": "The data."}
+        assert (tool.description, tool.input_schema["properties"]["data"]) == ("Count.", wanted)
+        assert (await client.call_tool("size", {"data": "é!"})).data == [3, 2]
+
+
 async def test_excluded_arguments_keep_their_defaults() -> None:
     server = FastMCP("s")
 

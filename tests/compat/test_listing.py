@@ -5,11 +5,23 @@ from typing import Any
 
 import pytest
 
+from dovetail import Client
 from dovetail.auth import ApiKeys
-from dovetail.compat import Context, FastMCP, MCPServer, Middleware, SDKFastMCP, get_context
-from dovetail.errors import ConfigError, Forbidden, NotFound, ToolError
+from dovetail.compat import (
+    Context,
+    FastMCP,
+    MCPServer,
+    Middleware,
+    SDKFastMCP,
+    StaticTokenVerifier,
+    get_context,
+    require_scopes,
+)
+from dovetail.errors import ConfigError, Forbidden, NotFound, ToolError, Unauthorized
 from dovetail.ports import Principal
+from dovetail.protocol import Implementation
 from dovetail.testing import pair
+from tests.behaviour.web import on_a_port
 
 kinds = pytest.mark.parametrize("kind", [FastMCP, SDKFastMCP, MCPServer])
 
@@ -199,6 +211,55 @@ async def test_tags_and_options_hide_components() -> None:
     assert "off" in await names(server)
 
 
+async def test_a_session_may_see_other_components() -> None:
+    server = library()
+    server.disable(tags={"write"})
+
+    @server.tool
+    async def change(ctx: Context, shows: bool) -> None:
+        await (ctx.enable_components if shows else ctx.disable_components)(tags={"write", "read"})
+
+    @server.tool
+    async def reset(ctx: Context) -> None:
+        await ctx.reset_visibility()
+
+    async with (
+        pair(server, revision="handshake") as one,
+        pair(server, revision="handshake") as other,
+    ):
+
+        async def tools(client: Client) -> list[str]:
+            return [tool.name for tool in await client.list_tools()]
+
+        await one.call_tool("change", {"shows": True})
+        assert await tools(one) == ["find", "lend", "change", "reset"]
+        assert await tools(other) == ["find", "change", "reset"]
+        with pytest.raises(ToolError, match="it is lent"):
+            await one.call_tool("lend", {"title": "Emma"})
+        with pytest.raises(Exception, match="Unknown tool"):
+            await other.call_tool("lend", {"title": "Emma"})
+        await one.call_tool("change", {"shows": False})
+        assert await tools(one) == ["change", "reset"]
+        await one.call_tool("reset")
+        assert await tools(one) == ["find", "change", "reset"]
+
+
+async def test_a_component_that_a_session_shows_still_requires_its_scopes() -> None:
+    tokens = {"t": {"client_id": "app", "scopes": ["read"]}}
+    server = FastMCP("s", auth=StaticTokenVerifier(tokens))
+    server.tool(lambda: 1, name="secret", auth=require_scopes("admin"), enabled=False)
+
+    @server.tool
+    async def show(ctx: Context) -> None:
+        await ctx.enable_components(names={"secret"})
+
+    async with on_a_port(server.http_app()) as site:
+        async with Client(f"http://{site}/mcp", auth="t", revision="2025-11-25") as client:
+            await client.call_tool("show")
+            with pytest.raises(Unauthorized, match="admin"):
+                await client.call_tool("secret")
+
+
 # duplicates
 
 
@@ -284,3 +345,23 @@ async def test_a_call_of_the_program_needs_the_scopes_of_the_client_that_it_acts
     async with pair(server, user=Principal("ada")) as client:
         with pytest.raises(Forbidden, match="admin"):
             await client.call_tool("run", {"name": "erase"})
+
+
+async def test_the_server_inside_accepts_handlers_that_see_the_current_client() -> None:
+    server = SDKFastMCP("library")
+    server.add_tool(lambda: 1, "one")
+    server.add_tool(lambda: 2, "two")
+
+    async def list_tools() -> list[Any]:
+        session = server.get_context().session
+        assert session.client_params.client_info.name == "reader"
+        assert "extensions" in session.client_params.capabilities.model_extra
+        return [tool for tool in await server.list_tools() if tool.name != "two"]
+
+    server._mcp_server.list_tools()(list_tools)
+    info = Implementation(name="reader", version="1")
+    async with pair(server, info=info) as client:
+        assert [tool.name for tool in await client.list_tools()] == ["one"]
+        assert (await client.call_tool("two")).data == 2
+    with pytest.raises(RuntimeError, match="no active context"):
+        server.get_context()

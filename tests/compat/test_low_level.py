@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import AnyUrl
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,6 +23,7 @@ from dovetail.compat import (
     ListToolsResult,
     LowLevelServer as Server,
     Prompt,
+    Resource,
     SseServerTransport,
     StreamableHTTPSessionManager,
     Tool,
@@ -175,6 +177,17 @@ async def test_a_resource_handler_answers_with_the_code_of_its_error() -> None:
     assert caught.value.code == -32602
 
 
+async def test_a_uri_equals_that_of_a_resource_and_of_a_url() -> None:
+    server, resource = Server("s"), Resource(uri=AnyUrl("note://host/a"), name="a")
+
+    @server.read_resource()
+    async def read(uri: AnyUrl) -> str:
+        return f"{resource.uri == uri} {uri == AnyUrl('note://host/a')} {uri.host}"
+
+    async with pair(server) as client:
+        assert (await client.read_resource("note://host/a"))[0].text == "True True host"
+
+
 async def test_a_tool_returns_content_data_or_both() -> None:
     async with pair(release1()) as client:
         data = await client.call_tool("data")
@@ -288,8 +301,14 @@ async def test_a_handler_is_added_by_its_method() -> None:
     server.add_request_handler("prompts/list", Any, list_prompts)
     async with pair(server) as client:
         assert [prompt.name for prompt in await client.list_prompts()] == ["prompts/list"]
-    with pytest.raises(ConfigError, match="acme/search is not a method of the protocol"):
-        server.add_request_handler("acme/search", Any, list_prompts)
+
+
+def test_a_schema_says_which_parameters_are_in_headers() -> None:
+    region = {"type": "string", "x-mcp-header": "Region"}
+    schema = {"type": "object", "properties": {"region": region}}
+    server = Server("s", get_tool_input_schema={"stock": schema}.get)
+    assert [param.name for param in server.header_params("stock")] == ["Region"]
+    assert server.header_params("other") == Server("s").header_params("stock") == ()
 
 
 async def test_an_application_serves_a_low_level_server() -> None:

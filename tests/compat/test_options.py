@@ -80,8 +80,8 @@ async def test_a_server_is_mounted_imported_or_relayed() -> None:
     await outer.import_server(echo(FastMCP("c")), prefix="three")
     async with Client(outer) as client:
         names = [tool.name for tool in await client.list_tools()]
-        assert names == ["one__echo", "two__echo", "three__echo"]
-        assert (await client.call_tool("one__echo", {"text": "hi"})).data == "hi"
+        assert names == ["one_echo", "two_echo", "three_echo"]
+        assert (await client.call_tool("one_echo", {"text": "hi"})).data == "hi"
     async with on_a_port(echo(FastMCP("far")).http_app()) as site:
         for make in (FastMCP.as_proxy, create_proxy):
             async with Client(make(f"http://{site}/mcp", name="near")) as client:

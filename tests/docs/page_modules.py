@@ -2,7 +2,8 @@
 
 The blocks of a page without a file name become one module; the blocks of one file name become
 another. A page can import the modules of the pages that it continues. A block has the same line
-numbers in its module as on its page, so an error names the line of the page. `<!-- fragment: reason -->` on the line before a block exempts it.
+numbers in its module as on its page, so an error names the line of the page.
+`<!-- fragment: reason -->` on the line before a block exempts it.
 """
 
 import re

@@ -331,6 +331,27 @@ def test_a_server_that_claims_all_web_pages_does_not_get_those_of_another() -> N
         assert names.from_caller("resources", rename(page)) == UpstreamName("two", page)
 
 
+def test_prefixes_may_be_written_as_in_fastmcp() -> None:
+    names = NameTable({"my_shop": "my_shop", "plain": ""}, in_path=True)
+    for server in ("my_shop", "plain"):
+        names.update(server, "tools", ["find"])
+        names.update(server, "resources", ["books://all", "urn:x"])
+        names.update(server, "templates", ["books://{+path}"])
+    assert names.from_caller("tools", "my_shop_find") == UpstreamName("my_shop", "find")
+    assert names.from_caller("tools", "find") == UpstreamName("plain", "find")
+    for kind, own, shown in (
+        ("resources", "books://all", "books://my_shop/all"),
+        ("templates", "books://{+path}", "books://my_shop/{+path}"),
+    ):
+        assert names.to_caller(kind, "my_shop", own) == shown  # type: ignore[arg-type]
+        assert names.from_caller(kind, shown) == UpstreamName("my_shop", own)  # type: ignore[arg-type]
+    assert names.to_caller("resources", "plain", "books://all") == "books://all"
+    assert names.from_caller("resources", "books://all") == UpstreamName("plain", "books://all")
+    assert names.from_caller("resources", "books://MY_SHOP/all") == UpstreamName(
+        "plain", "books://MY_SHOP/all"
+    )
+
+
 def test_a_server_without_a_prefix_loses_a_uri_that_is_not_its_own() -> None:
     names = table(
         ("one", {"resources": ["x://1"]}),

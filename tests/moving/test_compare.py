@@ -70,6 +70,27 @@ def test_an_error_that_the_library_hides_is_equal_to_any_error() -> None:
     assert differences(hidden, snapshot(text("3")))
 
 
+def test_questions_may_be_asked_where_the_library_fails() -> None:
+    error = {"code": -32603, "message": "Handler returned an invalid result"}
+    unasked, other = snapshot({"error": error}), snapshot({"error": {**error, "message": "no"}})
+    assert differences(unasked, snapshot(text("3"))) == []
+    assert differences(unasked, other) and differences(other, snapshot(text("3")))
+
+
+def test_content_may_be_repeated_as_structured_content_alone_or_in_a_list() -> None:
+    block = {"type": "text", "text": "3"}
+    for repeated in (block, {"result": [block]}):
+        assert (
+            differences(snapshot(text("3", structuredContent=repeated)), snapshot(text("3"))) == []
+        )
+    assert differences(snapshot(text("3", structuredContent={"result": [3]})), snapshot(text("3")))
+    kinds = [{"properties": {"type": {"const": kind}}} for kind in ("text", "image")]
+    for items in (kinds[0], {"anyOf": kinds}):
+        described, plain = snapshot(), snapshot()
+        described["tools"][0]["outputSchema"] = {"properties": {"result": {"items": items}}}
+        assert differences(described, plain) == []
+
+
 def test_answers_that_differ_between_two_runs_are_left_out() -> None:
     first, second = snapshot(text("12:01")), snapshot(text("12:02"))
     skipped = unstable_answers(first, second)

@@ -141,6 +141,20 @@ def test_every_kind_of_class_gives_the_same_form(wanted: Any, expected: Any) -> 
     assert form.accept({"name": "x"}) == expected
 
 
+def test_a_model_may_list_titled_choices_itself() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    items = {"anyOf": [{"const": "a", "title": "First"}]}
+
+    class Model(pydantic.BaseModel):  # type: ignore[misc,name-defined]
+        some: list[str] = pydantic.Field(json_schema_extra={"items": items})
+
+    form = Form.of(Model)
+    assert form.schema["properties"]["some"]["items"] == items
+    assert form.accept({"some": ["a"]}) == Model(some=["a"])
+    with pytest.raises(InvalidParams, match="some"):
+        form.accept({"some": ["b"]})
+
+
 def test_models_of_pydantic_and_attrs_are_classes_too() -> None:
     pydantic, attrs = pytest.importorskip("pydantic"), pytest.importorskip("attrs")
 

@@ -223,12 +223,15 @@ def parse_csp(csp: Any) -> Csp:
 # the server's side
 
 
-def apps_extension(tool_lookup: MetaLookup, app_lookup: MetaLookup) -> Extension:
-    """Return the extension for a server that has apps."""
+def apps_extension(
+    tool_lookup: MetaLookup, app_lookup: MetaLookup, *, strict: bool = True
+) -> Extension:
+    """Return the extension for a server that has apps. A `strict` server hides them from clients
+    that do not show apps, and always returns text for the model."""
 
     async def list_tools(call: Call, next: CallHandler) -> Any:
         result = await next(call)
-        if not shows_apps(call.caller.capabilities):
+        if strict and not shows_apps(call.caller.capabilities):
             result.tools = [
                 _without_view(tool) for tool in result.tools if not is_app_only(tool.meta)
             ]
@@ -236,7 +239,7 @@ def apps_extension(tool_lookup: MetaLookup, app_lookup: MetaLookup) -> Extension
 
     async def list_resources(call: Call, next: CallHandler) -> Any:
         result = await next(call)
-        if not shows_apps(call.caller.capabilities):
+        if strict and not shows_apps(call.caller.capabilities):
             result.resources = [
                 resource for resource in result.resources if not resource.uri.startswith(SCHEME)
             ]
@@ -244,10 +247,10 @@ def apps_extension(tool_lookup: MetaLookup, app_lookup: MetaLookup) -> Extension
 
     async def call_tool(call: Call, next: CallHandler) -> Any:
         meta = tool_lookup(call.params.name)
-        if is_app_only(meta) and not shows_apps(call.caller.capabilities):
+        if strict and is_app_only(meta) and not shows_apps(call.caller.capabilities):
             raise InvalidParams(f"Unknown tool: {call.params.name}", parameter="name")
         result = await next(call)
-        return _with_text(result) if get_ui(meta) else result
+        return _with_text(result) if strict and get_ui(meta) else result
 
     async def read(call: Call, next: CallHandler) -> Any:
         result = await next(call)

@@ -400,8 +400,8 @@ async def test_a_compressed_answer_is_read(
 
 
 def bomb(bits: int, start: bytes) -> bytes:
-    """200 MiB in 200 KiB."""
-    compressor = zlib.compressobj(wbits=bits)
+    """200 MiB in 1 MiB."""
+    compressor = zlib.compressobj(1, wbits=bits)
     parts = [compressor.compress(start), *(compressor.compress(b"x" * MIB) for _ in range(200))]
     return b"".join([*parts, compressor.flush()])
 
