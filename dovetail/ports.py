@@ -253,8 +253,9 @@ class Call(Struct, eq=False):
     """The number of rounds of questions that the call has asked on the back channel."""
     task: "asyncio.Task[None] | None" = None
     """The asyncio task that answers the call."""
-    is_redacted: bool = False
-    """Whether the result is a cached page, to which `Server(redact=…)` has been applied."""
+    redacted_page: Raw | None = None
+    """The cached page of a list that answers this call. `Server(redact=…)` has been applied to
+    it."""
     parent: Any = None
     """On a client: the `parent` of the client's request to which this call belongs, or None if it
     has none or the transport cannot tell."""
@@ -617,7 +618,8 @@ class Guard(Protocol):
 
     A guard may have six optional members. `admit_now(request, public_url)` is called before
     `admit`. It returns the caller if it can do so without waiting, and otherwise None; requests of
-    such callers are answered faster. `recheck(request, public_url)` is called instead of `admit`
+    such callers are answered faster. A subclass that overrides only `admit` does not use the
+    `admit_now` that it inherits. `recheck(request, public_url)` is called instead of `admit`
     for a request that was admitted before and is still being answered, because some proofs can be
     used only once. `check_base_url(base)` may raise an error before the first request if the guard
     cannot work at the server's URL. `secrets` names the headers that are hidden from handlers.

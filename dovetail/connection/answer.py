@@ -61,7 +61,8 @@ async def answer(call: Call, handle: CallHandler, outgoing: MessageEncoder) -> b
         elif isinstance(refusal, BackendAway):
             call.refusal = refusal
         return outgoing.encode_failure(call.id, refusal, revision)
-    return outgoing.encode_result(call.id, result, call.is_redacted)
+    page = call.redacted_page
+    return outgoing.encode_result(call.id, result, page is not None and result is page)
 
 
 def as_protocol_error(error: BaseException, call: Call) -> ProtocolError:

@@ -3,7 +3,7 @@ secrets.
 
 The common case costs one encoding and one comparison. If the encoding fails, each string in the
 message is processed: lone surrogates become U+FFFD. If a `redact` rule is set, it is applied to
-each string; a message is encoded again only if the rule changes one of them.
+each string of the decoded message.
 """
 
 from collections.abc import Callable
@@ -111,16 +111,14 @@ class MessageEncoder:
 def redact_json(data: bytes, redact: Redact) -> bytes:
     """Apply a `redact` rule to the strings in a JSON value. Raise InternalError if the rule
     fails."""
-    value = _plain(data)
-    redacted = _apply(redact, value)
-    return data if redacted is value else encode(redacted)
+    return encode(_apply(redact, _plain(data)))
 
 
 def _redact_message(data: bytes, redact: Redact) -> bytes:
     message = _plain(data)
     content = {part: message[part] for part in ("params", "result", "error") if part in message}
-    redacted = _apply(redact, content)
-    return data if redacted is content else encode(message | redacted)
+    # Encoded again even if nothing was found: of two equal keys in raw JSON, only one was checked.
+    return encode(message | _apply(redact, content))
 
 
 def _apply(redact: Redact, value: Any) -> Any:

@@ -66,8 +66,7 @@ class AuthGate:
         self.secrets = frozenset(
             name.lower().encode() for name in (*SECRET_HEADERS, *getattr(guard, "secrets", ()))
         )
-        self._admit_now: Any = getattr(guard, "admit_now", None)
-        self.can_admit_now = self._admit_now is not None
+        self.can_admit_now = _can_admit_now(guard)
         """Whether the guard can admit some callers without waiting."""
         for one in (guard, service):
             check_base_url = getattr(one, "check_base_url", None)
@@ -105,10 +104,10 @@ class AuthGate:
             scope, public_url, path, headers, is_endpoint=self._paths.get(path) == path
         )
         try:
-            caller = self._admit_now(request, public_url)
+            caller = self._guard.admit_now(request, public_url)  # type: ignore[attr-defined]
         except Exception:
             return None  # `admit` reports it
-        if caller is None:
+        if not isinstance(caller, Principal):
             return None
         return RequestIdentity(request.address, caller, public_url, request)
 
@@ -192,6 +191,17 @@ class AuthGate:
         return PublicUrl(
             url, base, self._ring, self._fetch, self._fetch_trusted, is_configured=is_configured
         )
+
+
+def _can_admit_now(guard: Guard) -> bool:
+    """Return whether a guard has `admit_now`. A subclass or a wrapper that has only its own `admit`
+    may check more than the `admit_now` that it inherits or delegates to."""
+    for kind in type(guard).__mro__:
+        if "admit_now" in vars(kind):
+            return True
+        if "admit" in vars(kind):
+            return False
+    return False
 
 
 def _unavailable(error: BackendAway) -> HttpResponse:

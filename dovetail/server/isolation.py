@@ -51,6 +51,7 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ..errors import SchemaError, ToolError
+from ..logs import get_logger
 from .spares import Spares
 
 if TYPE_CHECKING:
@@ -68,6 +69,10 @@ CREATION_FLAGS = 0x08000000 | 0x00000200 if sys.platform == "win32" else 0
 MAIN_MODULE = "__dovetail_main__"
 """The name of the parent's `__main__` in the child."""
 ISOLATED_VARIABLE = "DOVETAIL_ISOLATED"
+PIPE_BYTES = 60_000
+"""A setup of up to this size can be sent before the child reads it."""
+END_SECONDS = 5.0
+"""How long to wait for the end of a process that was killed."""
 LENGTH_BYTES = 8
 """The size, in bytes, of the length field that precedes an answer."""
 
@@ -76,6 +81,7 @@ SANDBOX_CODE = f"import os; os.environ[{ISOLATED_VARIABLE!r}] = '1'; {BOOT_CODE}
 SANDBOX_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "SYSTEMROOT")
 """The environment variables that a sandbox receives."""
 
+log = get_logger("server")
 Outcome = tuple[bool, Any]
 _SIGNALS = {number.value: number.name for number in signal.Signals}
 
@@ -172,15 +178,16 @@ class _Child:
     def run(self, start: "_Start", arguments: bytes, limits: "Limits") -> tuple[bytes, int]:
         """Run the child, and start a spare for the next call meanwhile. Return the child's answer,
         which is empty if there was none, and its exit code."""
-        popen = _spares.take(start) or start()
+        spare = _spares.take(start)
+        popen = spare or start()
         with self._lock:
             self._popen = popen
         if self.killed:
             self.kill()  # `kill` was called before the process existed
         try:
-            _send(popen, arguments)
-            if limits.isolated_spares and not self.killed:
-                _spares.put(start, start(), limits.isolated_spares)
+            _send(popen, arguments if spare else start.setup + arguments)
+            if not self.killed:
+                _leave_spare(start, limits.isolated_spares)
             answer = _receive(popen, limits.outgoing, start.name)
         except BaseException:
             self.kill()
@@ -221,11 +228,11 @@ class _Start(NamedTuple):
     name: str
 
     def __call__(self) -> "subprocess.Popen[bytes]":
-        """Start the child, which loads the function and then waits for arguments."""
+        """Start the child, which waits for the setup and then for arguments."""
         import subprocess
 
         try:
-            popen = subprocess.Popen(
+            return subprocess.Popen(
                 self.command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -235,8 +242,6 @@ class _Start(NamedTuple):
             )
         except OSError as error:
             raise ToolError(f"Cannot start a child process for {self.name}: {error}") from error
-        _send(popen, self.setup)
-        return popen
 
 
 def _prepare_start(
@@ -263,18 +268,39 @@ def _prepare_start(
         "as_json": sandbox is not None,
     }
     versions = tuple(os.stat(file).st_mtime_ns for file, _ in files.values())
-    return _Start(command, tuple(env.items()), os.getcwd(), pickle.dumps(setup), versions, name)
+    try:
+        folder = os.getcwd()
+    except OSError:  # it was deleted
+        folder = ""
+    return _Start(command, tuple(env.items()), folder, pickle.dumps(setup), versions, name)
+
+
+def _leave_spare(start: _Start, most: int) -> None:
+    """Start a process for the next call. If that is not possible, the next call starts its own."""
+    if not most or len(start.setup) > PIPE_BYTES:
+        return
+    try:
+        popen = start()
+        _send(popen, start.setup)
+        _spares.put(start, popen, most)
+    except Exception as error:
+        log.debug("No spare process for %s: %s", start.name, error)
 
 
 def _end(popen: "subprocess.Popen[bytes]") -> None:
     """Kill a process and everything that it started, and wait until it is gone."""
-    _kill(popen)
-    popen.wait()
+    import subprocess
+
     for pipe in (popen.stdin, popen.stdout):
         try:
-            pipe.close()  # type: ignore[union-attr]
+            pipe.close()  # type: ignore[union-attr]  # the end of the leash, if a signal is refused
         except OSError:  # the process died before it had read its job
             pass
+    _kill(popen)
+    try:
+        popen.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        log.warning("The child process %d does not end", popen.pid)
 
 
 _spares = Spares(_end)
@@ -301,6 +327,8 @@ def _receive(popen: "subprocess.Popen[bytes]", max_bytes: int, name: str) -> byt
 
 
 def _kill(popen: "subprocess.Popen[bytes]") -> None:
+    if popen.returncode is not None:
+        return  # it is reaped, so its id may belong to another process
     if sys.platform == "win32":
         popen.kill()
         return
@@ -449,10 +477,12 @@ def _claim_pipes() -> tuple[io.BufferedReader, int]:
 
 def _watch_parent(leash: io.BufferedReader, arguments: "SimpleQueue[bytes | MemoryError]") -> None:
     """Pass the arguments on when they arrive, and end this process when the parent dies."""
-    size = leash.read(LENGTH_BYTES)
-    if len(size) == LENGTH_BYTES:
+    head = leash.read(LENGTH_BYTES)
+    if len(head) == LENGTH_BYTES:
+        size = int.from_bytes(head, "big")
         try:
-            arguments.put(leash.read(int.from_bytes(size, "big")))
+            _raise_memory_limit(2 * size)  # the pickle, and the copy that is made to decode it
+            arguments.put(leash.read(size))
         except MemoryError as error:
             arguments.put(error)
         leash.read(1)
@@ -480,6 +510,16 @@ def _limit_memory(extra: int) -> str:
         resource.RLIMIT_AS, (min(each for each in bounds if each != resource.RLIM_INFINITY), hard)
     )
     return f"{extra / 2**20:g} MiB"
+
+
+def _raise_memory_limit(extra: int) -> None:
+    if sys.platform == "linux":
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+        if soft != resource.RLIM_INFINITY:
+            most = sys.maxsize if hard == resource.RLIM_INFINITY else hard
+            resource.setrlimit(resource.RLIMIT_AS, (min(soft + extra, most), hard))
 
 
 def _run(

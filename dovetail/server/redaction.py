@@ -64,9 +64,10 @@ def redact_secrets(text: str) -> str:
     Returns:
         The text without credentials.
     """
-    lowered = text.lower()
-    if len(text) < SHORTEST or not any(sign in lowered for sign in _SIGNS):
-        return text
+    if text.isascii():  # other letters may be equal to a sign if case is ignored, such as "ſ"
+        lowered = text.lower()
+        if len(text) < SHORTEST or not any(sign in lowered for sign in _SIGNS):
+            return text
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     return text

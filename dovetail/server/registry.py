@@ -284,7 +284,7 @@ def encode_page(
             and len(call.params.cursor or "") < MAX_CACHED_CURSOR_CHARS
         ):
             snapshot.cache[key] = encoded
-    call.is_redacted = True
+    call.redacted_page = encoded
     return encoded
 
 

@@ -123,7 +123,8 @@ class Server(Handlers):
             network; None means no limit).
         mask_errors: Whether to hide the text of unexpected exceptions from clients. The text of
             a `ToolError` is always sent.
-        redact: A function that is applied to all outgoing text, such as `redact_secrets`.
+        redact: A function that is applied to all outgoing text, such as `redact_secrets`. Its
+            result must depend on the text only.
         capabilities: Whether to declare "tools", "resources", "prompts" and "completions" (default:
             each kind is declared if anything of this kind is registered when a client connects).
             True declares a kind even if it has no components yet, False omits it even if it has

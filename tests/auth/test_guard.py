@@ -1,9 +1,12 @@
 """The guard by itself: what it says of tokens, what it keeps of them, and what it costs."""
 
+import asyncio
 import time
+from functools import wraps
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dovetail.auth import Bearer, TokenRefused, static_tokens
 from dovetail.auth.server.guards import MAX_CACHED_TOKENS, expand_scopes
@@ -263,3 +266,47 @@ def test_implied_scopes_are_found_all_the_way_and_in_circles() -> None:
 def test_a_guard_without_verifiers_is_refused() -> None:
     with pytest.raises(ConfigError):
         Bearer()
+
+
+async def test_a_token_is_verified_again_for_a_server_that_does_not_know_its_url() -> None:
+    verifier = Counting(60)
+    guard = Bearer(verifier)
+    for configured in (True, False):
+        here = replace(SITE, is_configured=configured)
+        assert guard.admit_now(asks(), here) is None
+        assert await guard.admit(asks(), here) == ADA
+        assert guard.admit_now(asks(), here) == ADA
+    assert verifier.asked == 2
+
+
+async def test_a_result_from_before_the_cache_was_cleared_is_not_remembered() -> None:
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    class Slow(Counting):
+        async def __call__(self, token: str, site: PublicUrl) -> Principal | None:
+            asked.set()
+            await answered.wait()
+            return ADA
+
+    guard = Bearer(Slow(60))
+    admitting = asyncio.create_task(guard.admit(asks(), SITE))
+    await asked.wait()
+    guard._cache.clear()
+    answered.set()
+    assert await admitting == ADA
+    assert guard.admit_now(asks(), SITE) is None
+
+
+async def test_a_wrapper_of_a_verifier_is_asked_each_time() -> None:
+    inner, asked = static_tokens({"token": ADA}), 0
+
+    @wraps(inner)
+    async def verify(token: str, public_url: PublicUrl) -> Principal | None:
+        nonlocal asked
+        asked += 1
+        return await inner(token, public_url)
+
+    guard = Bearer(verify)
+    for _ in range(2):
+        assert await guard.admit(asks(), SITE) == ADA
+    assert asked == 2

@@ -5,8 +5,14 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from dovetail import Context, Limits, ProtocolError, Server, ToolError, redact_secrets
+from dovetail.connection.encode import MessageEncoder
+from dovetail.connection.extension import Extension
+from dovetail.jsonrpc.messages import Response
+from dovetail.ports import Call, CallHandler
+from dovetail.protocol.tools import ListToolsResult, Tool
 from dovetail.testing import Tape, pair
 from tests.behaviour.conftest import Talk
 
@@ -20,6 +26,8 @@ SECRETS = [
     "api_key: hunter22abc",
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N",
     "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----",
+    "pa\N{LATIN SMALL LETTER LONG S}sword=hunter22",
+    "pwd=abc",
 ]
 ORDINARY = [
     "the basic idea",
@@ -82,6 +90,26 @@ async def test_lists_are_redacted_once_until_they_change(in_memory: Talk) -> Non
         server.tool(name="second", description="It is still hunter22.")(lambda: "")
         _, second = await client.list_tools(fresh=True)
         assert second.description == "It is still [redacted]."
+
+
+async def test_a_list_that_replaces_the_own_one_is_redacted(in_memory: Talk) -> None:
+    async def replace_list(call: Call, next: CallHandler) -> Any:
+        await next(call)
+        tool = Tool(name="other", description="password=hunter22", input_schema={"type": "object"})
+        return ListToolsResult(tools=[tool])
+
+    other = Extension(id="com.example/other", instead={"tools/list": replace_list})
+    server = Server("leaky", redact=redact_secrets, extensions=[other])
+    server.tool(name="own")(lambda: "")
+    async with in_memory(server) as client:
+        (tool,) = await client.list_tools()
+        assert tool.description == "password=[redacted]"
+
+
+def test_both_of_two_equal_keys_are_redacted() -> None:
+    encoder = MessageEncoder(1000, redact_secrets)
+    raw = Raw(b'{"text":"password=hunter22","text":"fine"}')
+    assert b"hunter22" not in encoder.encode(Response(1, raw))
 
 
 async def test_a_result_that_contains_nothing_to_redact_is_sent_as_it_is(in_memory: Talk) -> None:

@@ -452,9 +452,50 @@ async def test_a_handler_on_the_fast_path_knows_its_caller() -> None:
         assert scopes.count == 0
 
 
+class OpenGuard(AsyncGuard):
+    """A guard that admits everybody at once."""
+
+    def admit_now(self, request: HttpRequest, public_url: PublicUrl) -> Any:
+        return Principal("ada")
+
+
+class RefusingGuard(AsyncGuard):
+    """A guard whose quick answer is not a caller."""
+
+    def admit_now(self, request: HttpRequest, public_url: PublicUrl) -> Any:
+        return HttpResponse(status=401)
+
+
+class StrictKeys(ApiKeys):
+    """A subclass that checks more than `ApiKeys`."""
+
+    async def admit(self, request: HttpRequest, public_url: PublicUrl) -> Any:
+        return HttpResponse(status=403)
+
+
+class Wrapper(AsyncGuard):
+    """A guard that delegates what it does not have to another."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(ApiKeys({KEY: "ada"}), name)
+
+    async def admit(self, request: HttpRequest, public_url: PublicUrl) -> Any:
+        return HttpResponse(status=403)
+
+
+@pytest.mark.parametrize("guard", [StrictKeys({KEY: "ada"}), Wrapper()])
+async def test_a_guard_with_its_own_admit_is_always_asked(guard: Any) -> None:
+    async with watched(Stage(auth=guard)) as (site, _):
+        assert (await site.call("add", {"Authorization": f"Bearer {KEY}"}, a=1, b=2)).status == 403
+
+
+async def test_only_a_principal_is_a_caller() -> None:
+    async with watched(Stage(auth=RefusingGuard())) as (site, _):
+        assert (await site.call("add", a=1, b=2)).status == 401
+
+
 async def test_a_call_that_is_handed_over_is_not_admitted_again() -> None:
-    guard = AsyncGuard()
-    guard.admit_now = lambda request, public_url: Principal("ada")  # type: ignore[attr-defined]
+    guard = OpenGuard()
     async with watched(Stage(auth=guard)) as (site, scopes):
         refused = await site.call("no-such-tool", {"Authorization": f"Bearer {KEY}"})
         assert "error" in await refused.json()

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from dovetail import Client, Limits, Server
+from dovetail.limits import MIB
 from dovetail.server import isolation, spares
-from dovetail.server.isolation import run_isolated
+from dovetail.server.isolation import Sandbox, run_isolated
 
-from .test_isolation import has_ended, linux
+from .test_isolation import has_ended, linux, mailbox
 
 calls = 0
 
@@ -183,3 +184,64 @@ async def test_tools_use_spares() -> None:
         await client.call_tool("about", {})
         (spare,) = waiting()
         assert (await client.call_tool("about", {})).data[0] == spare
+
+
+async def test_a_spare_that_cannot_be_started_does_not_disturb_the_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started, start = 0, subprocess.Popen
+
+    def popen(*args: Any, **options: Any) -> Any:
+        nonlocal started
+        started += 1
+        if started > 1:
+            raise BlockingIOError("too many processes")
+        return start(*args, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    assert (await run(about))[1] == 1
+    assert (started, waiting()) == (2, [])
+
+
+@linux
+async def test_a_tool_runs_in_a_folder_that_was_deleted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert await run(abs, -1) == 1
+
+
+class Large:
+    """A callable that is too large for the buffer of a pipe."""
+
+    def __init__(self) -> None:
+        self.data = "x" * 200_000
+
+    def __call__(self) -> int:
+        return len(self.data)
+
+
+async def test_a_large_callable_leaves_no_spare() -> None:
+    assert await run(Large()) == 200_000
+    assert waiting() == []
+
+
+@linux
+async def test_a_timeout_kills_a_child_that_does_not_read(tmp_path: Path) -> None:
+    with mailbox(tmp_path / "pids") as (fifo, pids):
+        sandbox = Sandbox(("sh", "-c", f"echo $$ > {fifo}; sleep 100"), int)
+        call = run_isolated(Large(), (), {}, Limits(), 1.0, "tool", sandbox)
+        with pytest.raises(TimeoutError):
+            await call
+        (pid,) = await pids()
+    assert has_ended(pid)
+
+
+@linux
+async def test_arguments_do_not_count_twice_against_the_memory_limit() -> None:
+    limits = Limits(isolated_memory=32 * MIB, isolated_spares=0)
+    for _ in range(3):
+        assert await run(len, "x" * (20 * MIB), limits=limits) == 20 * MIB

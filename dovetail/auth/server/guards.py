@@ -152,8 +152,7 @@ class Bearer:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or self._checker.required or "access_token" in request.url:
             return None
-        key = token_digest(token.strip(" ")), self._resource or public_url.url
-        caller: Principal | None = self._cache.get(key)
+        caller: Principal | None = self._cache.get(self._cache_key(token.strip(" "), public_url))
         if caller is None or "cnf" in caller.claims:
             return None
         return caller if not self.scopes or set(self.scopes) <= set(caller.scopes) else None
@@ -185,9 +184,9 @@ class Bearer:
         scheme, token = scheme.lower(), token.strip(" ")
         if scheme not in ("bearer", "dpop"):
             return self._refuse(public_url, 401)
+        key = self._cache_key(token, public_url)
         if self._resource is not None:
             public_url = replace(public_url, url=self._resource, is_configured=True)
-        key = token_digest(token), public_url.url
         caller: Principal | None = self._cache.get(key)
         if caller is None and (len(token) > jose.MAX_TOKEN_LENGTH or not _TOKEN.fullmatch(token)):
             reason = "The token in the Authorization header is missing, malformed or too long"
@@ -217,14 +216,21 @@ class Bearer:
             )
         return caller
 
+    def _cache_key(self, token: str, public_url: PublicUrl) -> tuple[bytes, str, bool]:
+        """Return the key of a verified token. Several servers may share this guard."""
+        if self._resource is not None:
+            return token_digest(token), self._resource, True
+        return token_digest(token), public_url.url, public_url.is_configured
+
     async def _verify(self, key: Any, token: str, public_url: PublicUrl) -> Principal:
         refusal: Exception = TokenRefused("it is unknown")
+        generation = self._cache.generation
         unreachable: Exception | None = None
         for verifier in self._candidates(token):
             try:
                 found = await verifier(token, public_url)
                 if found is not None:
-                    return self._remember(key, verifier, found)
+                    return self._remember(key, verifier, found, generation)
             except TokenRefused as error:
                 refusal = error
             except (ConnectFailed, TimedOut, Overloaded) as error:
@@ -245,14 +251,16 @@ class Bearer:
             if getattr(verifier, "issuer", None) in (None, issuer)
         ]
 
-    def _remember(self, key: Any, verifier: Verifier, found: Principal) -> Principal:
+    def _remember(
+        self, key: Any, verifier: Verifier, found: Principal, generation: int
+    ) -> Principal:
         if found.expires is not None and found.expires <= time.time():
             raise TokenRefused("it has expired")
         issuer = getattr(verifier, "issuer", None)
         id = f"{issuer or LOCAL_ISSUER}|{found.id}" if len(self._verifiers) > 1 else found.id
         caller = replace(found, id=id, scopes=expand_scopes(found.scopes, self._implies))
         seconds = getattr(verifier, "keeps", self._keeps)
-        if seconds > 0:
+        if seconds > 0 and generation == self._cache.generation:
             self._cache.put(key, caller, found.expires or float("inf"), seconds)
         return caller
 

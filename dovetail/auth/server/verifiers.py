@@ -82,6 +82,8 @@ class TokenCache:
     def __init__(self, max_entries: int, now: Callable[[], float] | None = None) -> None:
         self._rows: LruDict[Any, tuple[Any, float, float]] = LruDict(max_entries)
         self._now = now
+        self.generation = 0
+        """How often the cache was cleared. A result from before that must not be put into it."""
 
     def get(self, key: Any) -> Any:
         """Return the cached result, or None if there is no valid result."""
@@ -101,6 +103,7 @@ class TokenCache:
     def clear(self) -> None:
         """Forget all results."""
         self._rows.clear()
+        self.generation += 1
 
 
 def static_tokens(tokens: Mapping[str, Principal | Mapping[str, Any] | str]) -> Verifier:
@@ -115,13 +118,22 @@ def static_tokens(tokens: Mapping[str, Principal | Mapping[str, Any] | str]) -> 
     Raises:
         ConfigError: The table is empty, or an entry is malformed.
     """
-    known = index_principals(tokens, "static_tokens")
+    return StaticVerifier(index_principals(tokens, "static_tokens"))
 
-    async def verify(token: str, public_url: PublicUrl) -> Principal | None:
-        return known.get(token_digest(token))
 
-    verify.keeps = float("inf")  # type: ignore[attr-defined]  # the table does not change
-    return verify
+class StaticVerifier(Struct, frozen=True, eq=False):
+    """Verifies tokens that are known in advance."""
+
+    known: dict[bytes, Principal]
+
+    @property
+    def keeps(self) -> float:
+        """How long a result may be cached: for ever, because the table does not change."""
+        return float("inf")
+
+    async def __call__(self, token: str, public_url: PublicUrl) -> Principal | None:
+        """Return the owner of a token, or None if the token is unknown."""
+        return self.known.get(token_digest(token))
 
 
 def index_principals(owners: Mapping[str, Any], where: str) -> dict[bytes, Principal]:
