@@ -437,13 +437,15 @@ def main() -> NoReturn:
     except EOFError:
         os._exit(1)  # the parent has died
     arguments: SimpleQueue[bytes | MemoryError] = SimpleQueue()
+    limited = threading.Event()
     threading.Thread(
-        target=_watch_parent, args=(leash, arguments), name="dovetail-leash", daemon=True
+        target=_watch_parent, args=(leash, limited, arguments), name="dovetail-leash", daemon=True
     ).start()
     faulthandler.enable(all_threads=False)  # reports a crash in native code on stderr
     sys.argv = job["argv"]
     name: str = job["name"]
     limit = _limit_memory(job["memory"])
+    limited.set()
     # Created in advance, because there is no memory left when it is needed.
     text = f"{name} ran out of memory" + (f" (limit {limit})" if limit else "")
     dump = _dump_json if job["as_json"] else _dump
@@ -475,8 +477,13 @@ def _claim_pipes() -> tuple[io.BufferedReader, int]:
     return leash, answer
 
 
-def _watch_parent(leash: io.BufferedReader, arguments: "SimpleQueue[bytes | MemoryError]") -> None:
+def _watch_parent(
+    leash: io.BufferedReader,
+    limited: threading.Event,
+    arguments: "SimpleQueue[bytes | MemoryError]",
+) -> None:
     """Pass the arguments on when they arrive, and end this process when the parent dies."""
+    limited.wait()
     head = leash.read(LENGTH_BYTES)
     if len(head) == LENGTH_BYTES:
         size = int.from_bytes(head, "big")
