@@ -15,7 +15,7 @@ from tests.system import needs_browser
 
 SOURCES = [*PAGES, ROOT / "mkdocs.yml", *(ROOT / "docs" / "assets").iterdir()]
 LOOKED_AT = (
-    *("index.html", "tutorial.html", "guides/tools.html", "benchmarks.html"),
+    *("index.html", "tutorial.html", "how-to/database.html", "benchmarks.html"),
     *("reference/testing.html", "explanation/asking-by-replay.html", "learn/what-mcp-is.html"),
 )
 SEARCH = "document.activeElement?.shadowRoot"
