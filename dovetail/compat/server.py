@@ -315,8 +315,6 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
 
     def _register(self, kind: str, component: Any, address: Any = None, /, **options: Any) -> Any:
         """Register a function or a component; the address is the name of a tool or the URI."""
-        if isinstance(component, RegisteredTool):
-            return super().add_tool(component)
         key: Any = address or (getattr(component, "key", "") if kind == "resource" else None)
         given = {
             name: value
@@ -324,6 +322,8 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             if value is not None or name == "output_schema"
         }
         function, own = unpack(component, given)
+        if isinstance(function, RegisteredTool):
+            return super().add_tool(function, **own)
         if not callable(function):
             raise ConfigError(f"add_{kind}() accepts a function, not a {type(function).__name__}")
         function = self._adapt_options(kind, function, own)

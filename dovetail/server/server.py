@@ -444,7 +444,7 @@ class Server(Handlers):
         Raises:
             ConfigError: There is no such tool, or the new name is already in use.
         """
-        self.get_tool(name)
+        Server.get_tool(self, name)  # a subclass may have an async one
         prepared = self._prepare_tool(tool, {})
         self._tools.replace(name, prepared.name, prepared)
 
