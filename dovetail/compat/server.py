@@ -326,7 +326,8 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             return super().add_tool(function, **own)
         if not callable(function):
             raise ConfigError(f"add_{kind}() accepts a function, not a {type(function).__name__}")
-        function = self._adapt_options(kind, function, own)
+        is_template = kind == "resource" and "{" in key
+        function = self._adapt_options("template" if is_template else kind, function, own)
         if kind == "resource":
             default = APP_TYPE if key.startswith("ui://") else "text/plain"
             own["mime_type"] = own.get("mime_type") or default
@@ -544,10 +545,7 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             "origins": [*(take("allowed_origins", "origins") or ())],
         }
         if (security := take("transport_security")) is not None:
-            checked = security.enable_dns_rebinding_protection
-            hosts = [host.removesuffix(":*") for host in security.allowed_hosts]
-            own["hosts"] += hosts if checked else ["*"]
-            own["origins"] += security.allowed_origins if checked else []
+            own = {**own, **{key: own[key] + more for key, more in read_security(security).items()}}
         if self._base_url is not None:
             own["public_url"] = str(self._base_url).rstrip("/") + path
         if (states := take("request_state_security")) is not None and states.keys:
@@ -651,6 +649,14 @@ async def _app_lifespan(app: "App", outer: Any) -> AsyncIterator[None]:
         yield
     finally:
         await app.close()
+
+
+def read_security(settings: Any) -> dict[str, list[str]]:
+    """Return the hosts and origins that `TransportSecuritySettings` allow."""
+    if not settings.enable_dns_rebinding_protection:
+        return {"hosts": ["*"], "origins": []}
+    hosts = [host.removesuffix(":*") for host in settings.allowed_hosts]
+    return {"hosts": hosts, "origins": [*settings.allowed_origins]}
 
 
 class ReturnedError(ToolResult):

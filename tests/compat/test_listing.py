@@ -211,6 +211,19 @@ async def test_tags_and_options_hide_components() -> None:
     assert "off" in await names(server)
 
 
+async def test_a_template_can_be_disabled() -> None:
+    server = FastMCP("s")
+    server.resource("t://{name}", enabled=False)(lambda name: name)
+    server.resource("u://{name}", name="off", enabled=False)(lambda name: name)
+    server.resource("u://on", name="off")(lambda: "on")
+    async with Client(server) as client:
+        assert await client.list_resource_templates() == []
+        assert [each.uri for each in await client.list_resources()] == ["u://on"]
+        for uri in ("t://a", "u://a"):
+            with pytest.raises(Exception, match="not found|Unknown|no resource"):
+                await client.read_resource(uri)
+
+
 async def test_a_session_may_see_other_components() -> None:
     server = library()
     server.disable(tags={"write"})
