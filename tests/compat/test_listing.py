@@ -220,7 +220,7 @@ async def test_a_template_can_be_disabled() -> None:
         assert await client.list_resource_templates() == []
         assert [each.uri for each in await client.list_resources()] == ["u://on"]
         for uri in ("t://a", "u://a"):
-            with pytest.raises(Exception, match="not found|Unknown|no resource"):
+            with pytest.raises(Exception, match=r"not found|Unknown|no resource"):
                 await client.read_resource(uri)
 
 
