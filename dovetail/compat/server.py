@@ -583,7 +583,8 @@ class SDKFastMCP(FastMCP):
                 raise
             return make_error_result(f"Unknown tool: {name}")
         if type(result) is ToolResult and result.is_error:
-            return make_error_result(f"Error executing tool {name}: {result.text}")
+            text = f"Error executing tool {name}: {result.text}"
+            return make_error_result(text.removesuffix(f": {name} failed"))  # what is masked
         return result
 
     get_prompt = Listing.render_prompt
@@ -628,6 +629,7 @@ class MCPServer(SDKFastMCP):
         about: Options = {"title": title, "description": description, "version": version}
         extensions, bus = more.pop("extensions", None), more.pop("subscriptions", None)
         self._resource_security = more.pop("resource_security", None) or ResourceSecurity()
+        about["mask_errors"] = more.pop("mask_errors", True)
         super().__init__(name, instructions, website_url, icons, **about, **more)
         if isinstance(bus, InMemorySubscriptionBus):
             forward_events(bus, self)
