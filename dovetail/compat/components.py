@@ -18,9 +18,9 @@ from ..errors import ConfigError
 from ..protocol.base import Wire
 from ..protocol.prompts import Prompt
 from ..protocol.resources import Resource, ResourceTemplate
-from ..protocol.tools import Tool
+from ..protocol.tools import Tool, ToolAnnotations
 from ..server.prompts import make_prompt_result
-from ..server.tools import decode_structured
+from ..server.tools import RegisteredTool, decode_structured
 from .types import spelled
 
 OPTIONS = frozenset({"name", "title", "description", "annotations", "icons", "meta", "mime_type"})
@@ -34,7 +34,8 @@ class Component:
     fn: Any
     registered: Any
     server: Any
-    options: dict[str, Any]
+    options: dict[str, Any] | None
+    """The options of `from_function`; None if the component is that of a server."""
 
     @classmethod
     def from_function(cls, fn: Callable[..., Any], *address: Any, **options: Any) -> Any:
@@ -45,7 +46,8 @@ class Component:
         uri = options.pop("uri", None) or options.pop("uri_template", None)
         getattr(server, f"add_{cls.kind}")(fn, *([str(uri)] if uri else address), **options)
         (registered,) = (item for each in server._registries[f"{cls.kind}s"] for item in each)
-        return wrap(registered, server, options)
+        options.pop("tags", None)  # they are in the definition
+        return wrap(registered, server, None if isinstance(fn, RegisteredTool) else options)
 
     @property
     def tags(self) -> set[str]:
@@ -143,8 +145,7 @@ def wrap(registered: Any, server: Any = None, options: dict[str, Any] | None = N
     """Return the component for an entry in the registry of a server."""
     component = KINDS[type(registered.definition)](**asdict(registered.definition))
     component.fn, component.registered = registered.signature.function, registered
-    component.options = {key: value for key, value in (options or {}).items() if key != "tags"}
-    component.server = server
+    component.options, component.server = options, server
     return component
 
 
@@ -154,7 +155,11 @@ def unpack(component: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]
         return component, options
     fields = {key: value for key, value in asdict(component).items() if key in OPTIONS}
     if isinstance(component, Component):
-        return component.fn, {**component.options, **fields, **options}
+        if component.options is None and isinstance(component.registered, RegisteredTool):
+            return _change_tool(component.registered, {**fields, **options})
+        scopes = getattr(component.registered, "scopes", ())
+        made = {"scopes": scopes} if component.options is None else component.options
+        return component.fn, {**made, **fields, **options}
     if not hasattr(component, "run"):
         raise ConfigError(f"{type(component).__name__} has no function: use .from_function(…)")
 
@@ -162,6 +167,14 @@ def unpack(component: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]
         return await component.run(arguments)
 
     return call, {**fields, "schema": getattr(component, "input_schema", None), **options}
+
+
+def _change_tool(tool: RegisteredTool, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return a copy of a tool with its scopes, hidden arguments and so on, and other options."""
+    fields = {key: options.pop(key) for key in OPTIONS & options.keys()}
+    fields["annotations"] = fields["annotations"] and ToolAnnotations.of(fields["annotations"])
+    copy = tool.with_(name=fields["name"])
+    return replace(copy, definition=replace(copy.definition, **fields)), options
 
 
 def _make_resource(source: str, is_file: bool = False, **options: Any) -> Any:

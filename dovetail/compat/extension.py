@@ -72,7 +72,7 @@ class CompatApps(CompatExtension):
 
     def add_resource(self, resource: Any) -> None:
         """Register a resource as the document of a view."""
-        if "mime_type" not in resource.options:
+        if "mime_type" not in (resource.options or ()):
             resource.mime_type = APP_MIME_TYPE
         self._resources.append(ResourceBinding(resource))
 

@@ -37,7 +37,7 @@ from .instead import missing_attribute, refuse_options
 from .listing import MiddlewareHost
 from .request import make_request_context, make_result, read_tool_params
 from .resources import forward_events
-from .server import FastMCP, _app_lifespan
+from .server import FastMCP, _app_lifespan, read_security
 
 HANDLERS = {
     "list_tools": "ListTools", "call_tool": "CallTool name arguments",
@@ -339,8 +339,5 @@ def _http_options(options: dict[str, Any]) -> dict[str, Any]:
     stateless = options.pop("stateless", False) or options.pop("stateless_http", False)
     own: dict[str, Any] = {"json_only": options.pop("json_response", False)}
     refuse_options({key: value for key, value in options.items() if value}, "The HTTP transport")
-    if settings is not None:
-        checked = settings.enable_dns_rebinding_protection
-        own["hosts"] = settings.allowed_hosts if checked else ["*"]
-        own["origins"] = settings.allowed_origins if checked else ["*"]
+    own |= {} if settings is None else read_security(settings)
     return {**own, "sessions": not stateless}

@@ -1,6 +1,7 @@
 """The server classes of FastMCP and the official SDK, built on `Server`. They have the same run
 methods, and the same parameters in the same order."""
 
+import os
 import re
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -21,6 +22,7 @@ from ..protocol.utilities import CompleteResult, Completion
 from ..server.options import CommonToolOptions, ResourceOptions, Transport
 from ..server.resources import not_found
 from ..server.server import Completable, Server
+from ..server.service import _check_guard
 from ..server.tools import RegisteredTool, content_block, make_any_result, make_error_result
 from .components import unpack
 from .context import CompatContext
@@ -117,8 +119,7 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
     session_manager = SimpleNamespace(run=nullcontext)
     """An object whose `run()` does nothing, because the first request starts everything."""
     _base_url: Any = None
-    _refusal = ""
-    """Why this server cannot be served over HTTP."""
+    _auth: Any = ...
     _resource_security: Any = None
 
     def __init__(
@@ -132,6 +133,7 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         from .dependencies import in_context
 
         self.settings = SimpleNamespace(**{key: more.pop(key, SETTINGS[key]) for key in SETTINGS})
+        chooses_auth = not {"auth", "token_verifier"}.isdisjoint(more)
         own = {key: more.pop(key, default) for key, default in OWN_OPTIONS.items()}
         options = {key: more.pop(key) for key in SERVER_OPTIONS & more.keys()}
         options |= {new: more.pop(old) for old, new in RENAMED.items() if old in more}
@@ -144,17 +146,13 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             )
         given = {key: value for key, value in more.items() if value is not False}
         refuse_options(given, type(self).__name__)
-        if own["auth"] is not None or own["token_verifier"] is not None:
-            from .auth import make_guard
-
-            self._base_url = getattr(own["auth"], "base_url", None)
-            self._refusal = getattr(own["auth"], "refusal", "")
-            own["auth"] = make_guard(own["auth"], own["token_verifier"])
         middleware, is_sdk = own["middleware"] or (), self._chain_kind == "RequestChain"
         adapted = [one for one in middleware if is_sdk or hasattr(type(one), "on_message")]
         options["middleware"] = [one for one in middleware if one not in adapted]
         options = {key: value for key, value in options.items() if value is not None}
-        super().__init__(name or self.default_name, auth=own["auth"], **options)
+        super().__init__(name or self.default_name, **options)
+        if chooses_auth:
+            self._set_auth(own["auth"], own["token_verifier"])
         self.answer = in_context(self, self.answer)
         self.dependencies, self._routes = list(self.settings.dependencies or ()), list[Any]()
         self._securities: Options = {}
@@ -169,6 +167,24 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         for name in [name for name in dir(type(self)) if re.fullmatch(r"_\w+_mcp", name)]:
             if getattr(type(self), name) is not getattr(FastMCP, name, None):
                 getattr(self._mcp_server, name[1:-4])()(getattr(self, name))
+
+    @property
+    def auth(self) -> Any:
+        """The authentication over HTTP, or None. You can set it until the server is served."""
+        return None if self._auth is ... else self._auth
+
+    @auth.setter
+    def auth(self, auth: Any) -> None:
+        self._set_auth(auth)
+
+    def _set_auth(self, auth: Any, verifier: Any = None) -> None:
+        from .auth import make_guard
+
+        self.guard, self._auth = _check_guard(make_guard(auth, verifier)), auth
+        self._base_url = getattr(auth, "base_url", None)
+        self._refusal = getattr(auth, "refusal", "")
+        if self._check_scopes not in self._admissions:
+            self._admissions += (self._check_scopes,)
 
     async def _call_tool_mcp(self, key: str, arguments: Any = None) -> Any:
         """Call a tool; a subclass may override this, and `_list_tools_mcp`, to filter tools."""
@@ -299,8 +315,6 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
 
     def _register(self, kind: str, component: Any, address: Any = None, /, **options: Any) -> Any:
         """Register a function or a component; the address is the name of a tool or the URI."""
-        if isinstance(component, RegisteredTool):
-            return super().add_tool(component)
         key: Any = address or (getattr(component, "key", "") if kind == "resource" else None)
         given = {
             name: value
@@ -308,9 +322,12 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             if value is not None or name == "output_schema"
         }
         function, own = unpack(component, given)
+        if isinstance(function, RegisteredTool):
+            return super().add_tool(function, **own)
         if not callable(function):
             raise ConfigError(f"add_{kind}() accepts a function, not a {type(function).__name__}")
-        function = self._adapt_options(kind, function, own)
+        is_template = kind == "resource" and "{" in key
+        function = self._adapt_options("template" if is_template else kind, function, own)
         if kind == "resource":
             default = APP_TYPE if key.startswith("ui://") else "text/plain"
             own["mime_type"] = own.get("mime_type") or default
@@ -470,8 +487,11 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         return kind, own | self._http_options(kind, mount_path, options)
 
     def _prepare_for_network(self, options: Any, **more: Any) -> None:
-        if self._refusal:
-            raise ConfigError(self._refusal)
+        if self._auth is ... and (name := os.environ.get("FASTMCP_SERVER_AUTH")):
+            raise ConfigError(
+                f"FASTMCP_SERVER_AUTH={name} is set, but has no effect here. Pass auth=… to "
+                f"{type(self).__name__}; auth=None serves everyone."
+            )
         super()._prepare_for_network(options, **more)
 
     def http_app(
@@ -525,10 +545,7 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
             "origins": [*(take("allowed_origins", "origins") or ())],
         }
         if (security := take("transport_security")) is not None:
-            checked = security.enable_dns_rebinding_protection
-            hosts = [host.removesuffix(":*") for host in security.allowed_hosts]
-            own["hosts"] += hosts if checked else ["*"]
-            own["origins"] += security.allowed_origins if checked else []
+            own = {**own, **{key: own[key] + more for key, more in read_security(security).items()}}
         if self._base_url is not None:
             own["public_url"] = str(self._base_url).rstrip("/") + path
         if (states := take("request_state_security")) is not None and states.keys:
@@ -566,7 +583,8 @@ class SDKFastMCP(FastMCP):
                 raise
             return make_error_result(f"Unknown tool: {name}")
         if type(result) is ToolResult and result.is_error:
-            return make_error_result(f"Error executing tool {name}: {result.text}")
+            text = f"Error executing tool {name}: {result.text}"
+            return make_error_result(text.removesuffix(f": {name} failed"))  # what is masked
         return result
 
     get_prompt = Listing.render_prompt
@@ -611,6 +629,7 @@ class MCPServer(SDKFastMCP):
         about: Options = {"title": title, "description": description, "version": version}
         extensions, bus = more.pop("extensions", None), more.pop("subscriptions", None)
         self._resource_security = more.pop("resource_security", None) or ResourceSecurity()
+        about["mask_errors"] = more.pop("mask_errors", True)
         super().__init__(name, instructions, website_url, icons, **about, **more)
         if isinstance(bus, InMemorySubscriptionBus):
             forward_events(bus, self)
@@ -632,6 +651,14 @@ async def _app_lifespan(app: "App", outer: Any) -> AsyncIterator[None]:
         yield
     finally:
         await app.close()
+
+
+def read_security(settings: Any) -> dict[str, list[str]]:
+    """Return the hosts and origins that `TransportSecuritySettings` allow."""
+    if not settings.enable_dns_rebinding_protection:
+        return {"hosts": ["*"], "origins": []}
+    hosts = [host.removesuffix(":*") for host in settings.allowed_hosts]
+    return {"hosts": hosts, "origins": [*settings.allowed_origins]}
 
 
 class ReturnedError(ToolResult):

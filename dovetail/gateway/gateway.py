@@ -361,6 +361,12 @@ class Gateway(RunnableService):
 
     # users who log in to servers
 
+    def _find_refusal(self) -> str:
+        entries = [server.entry for server in self.upstreams.servers.values()]
+        targets = [entry.find_target() for entry in entries if entry.describe is None]
+        own = [one._find_refusal() for one in targets if isinstance(one, RunnableService)]
+        return next(filter(None, own if self.guard is None else ()), "")
+
     def _prepare_for_network(
         self, options: Mapping[str, Any], *, single_process: bool = True
     ) -> None:

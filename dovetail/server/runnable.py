@@ -30,6 +30,9 @@ class RunnableService(BaseService):
     _networked = False
     """Whether callers may come from a network."""
 
+    _refusal = ""
+    """Why this service cannot be served over a network."""
+
     def run(self, transport: Transport = "stdio", **options: Unpack[RunOptions]) -> None:
         """Serve until the client disconnects (stdio), or until the process is stopped.
 
@@ -188,11 +191,20 @@ class RunnableService(BaseService):
         takes_server = bool(signature(self._lifespan).parameters)
         return self._lifespan(self) if takes_server else self._lifespan()
 
+    def _find_refusal(self) -> str:
+        """Return why this service cannot be served over a network; empty if it can."""
+        return self._refusal
+
+    def _require_servable(self) -> None:
+        if refusal := self._find_refusal():
+            raise ConfigError(refusal)
+
     def _prepare_for_network(
         self, options: Mapping[str, Any], *, single_process: bool = True
     ) -> None:
         """Check the settings for callers from a network. `single_process` means that all requests
         reach this process."""
+        self._require_servable()
         self._keys = options.get("keys", self._keys)
         self._share_backend()
         if self.guard is None and self.scopes:

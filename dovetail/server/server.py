@@ -345,6 +345,8 @@ class Server(Handlers):
             from importlib import import_module
 
             self._mounts = import_module("dovetail.gateway.mounts").Mounts(self)
+        if self._networked and self.guard is None and isinstance(other, Server):
+            other._require_servable()
         self._mounts.mount(other, prefix, tools or {})
 
     # tools
@@ -443,7 +445,7 @@ class Server(Handlers):
         Raises:
             ConfigError: There is no such tool, or the new name is already in use.
         """
-        self.get_tool(name)
+        Server.get_tool(self, name)  # a subclass may have an async one
         prepared = self._prepare_tool(tool, {})
         self._tools.replace(name, prepared.name, prepared)
 
@@ -970,6 +972,10 @@ class Server(Handlers):
         for api in self._http_apis:
             own = api.run_with(own)
         return own if self.tasks is None else self.tasks.manager.lifespan(own)
+
+    def _find_refusal(self) -> str:
+        is_open = self._mounts is not None and self.guard is None
+        return self._refusal or (self._mounts._find_refusal() if is_open else "")
 
     def _prepare_for_network(
         self, options: Mapping[str, Any], *, single_process: bool = True

@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ..errors import ConfigError, InvalidParams, SchemaError, ToolError
+from ..logs import get_logger
 from ..schema import Schema, TypeMismatch, Unencodable, encode
 from ..schema.validation import compile
 from ..text import closest_name, one_line, quote
@@ -50,10 +51,19 @@ class FreshValue(Struct, frozen=True, eq=False):
         """Return the value for a call.
 
         Raises:
-            ToolError: It does not fit the tool.
+            ToolError: It could not be made, or does not fit the tool.
         """
-        value = self.make()
-        value = await value if isawaitable(value) else value
+        try:
+            value = self.make()
+            value = await value if isawaitable(value) else value
+        except ToolError:
+            raise
+        except Exception:
+            get_logger("server").exception("A function in hide= failed")
+            raise ToolError(
+                "A hidden argument of this tool could not be computed. The log of the server has "
+                "the reason."
+            ) from None
         try:
             return self.read(value)
         except ConfigError as problem:

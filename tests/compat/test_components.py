@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dovetail import Client
+from dovetail import Client, Server
 from dovetail.compat import (
     FastMCP,
     FileResource,
@@ -18,6 +18,7 @@ from dovetail.compat import (
     TextResource,
     Tool,
     components,
+    require_scopes,
 )
 from dovetail.errors import ConfigError
 
@@ -137,3 +138,43 @@ async def test_the_argument_model_of_a_tool_can_be_inspected_and_its_schema_repl
     async with Client(server) as client:
         (listed,) = await client.list_tools()
     assert listed.input_schema["description"] == "Strict."
+
+
+async def test_a_component_of_another_server_keeps_its_scopes() -> None:
+    source, admin = FastMCP("source"), require_scopes("admin")
+    source.tool("close", auth=admin, timeout=9)(lambda: "closed")
+    source.resource("a://b", auth=admin)(lambda: "secret")
+    source.resource("a://{name}", auth=admin)(greet)
+    source.prompt("ask", auth=admin)(lambda: "secret")
+    server = FastMCP("s")
+    tool = await source.get_tool("close")
+    server.add_tool(tool)
+    changed = Tool.from_tool(tool, name="end", title="End", annotations={"readOnlyHint": True})
+    server.add_tool(Tool.from_tool(changed, description="Ends it."))
+    server.add_resource(await source.get_resource("a://b"))
+    server.add_resource(await source.get_resource_template("a://{name}"))
+    server.add_prompt(await source.get_prompt("ask"))
+    registries = [*server._registries["resources"], server._tools, server._prompts]
+    found = {key: one.scopes for each in registries for key, one in each.snapshot.items.items()}
+    assert found == dict.fromkeys(("a://b", "a://{name}", "close", "end", "ask"), ("admin",))
+    assert Server.get_tool(server, "end").timeout == 9
+    with pytest.raises(ConfigError, match="is a tool already, so it takes no options"):
+        Tool.from_tool(tool, auth=None, tags={"a"})
+    async with Client(server) as client:
+        end = next(each for each in await client.list_tools() if each.name == "end")
+        assert (end.title, end.description) == ("End", "Ends it.")
+        assert end.annotations == {"readOnlyHint": True}
+        assert (await client.call_tool("end")).data == "closed"
+
+
+async def test_a_component_of_another_server_keeps_its_hidden_arguments() -> None:
+    source, server = FastMCP("source"), FastMCP("s")
+    source.add_tool(add)
+    source.replace_tool("add", Server.get_tool(source, "add").with_(hide={"b": lambda: 5}))
+    tool = await source.get_tool("add")
+    server.add_tool(tool)
+    server.add_tool(Tool.from_tool(tool, name="plus"))
+    async with Client(server) as client:
+        for each in await client.list_tools():
+            assert list(each.input_schema["properties"]) == ["a"]
+            assert (await client.call_tool(each.name, {"a": 1})).data == 6

@@ -36,7 +36,7 @@ def library(kind: type[FastMCP] = FastMCP, **options: Any) -> FastMCP:
 
     @server.tool(tags={"write"})
     def lend(title: str) -> str:
-        raise ValueError("it is lent")
+        raise ToolError("it is lent")
 
     @server.resource(uri="books://all", tags={"read"})
     def books() -> str:
@@ -211,6 +211,19 @@ async def test_tags_and_options_hide_components() -> None:
     assert "off" in await names(server)
 
 
+async def test_a_template_can_be_disabled() -> None:
+    server = FastMCP("s")
+    server.resource("t://{name}", enabled=False)(lambda name: name)
+    server.resource("u://{name}", name="off", enabled=False)(lambda name: name)
+    server.resource("u://on", name="off")(lambda: "on")
+    async with Client(server) as client:
+        assert await client.list_resource_templates() == []
+        assert [each.uri for each in await client.list_resources()] == ["u://on"]
+        for uri in ("t://a", "u://a"):
+            with pytest.raises(Exception, match=r"not found|Unknown|no resource"):
+                await client.read_resource(uri)
+
+
 async def test_a_session_may_see_other_components() -> None:
     server = library()
     server.disable(tags={"write"})
@@ -304,7 +317,7 @@ async def test_the_sdk_sends_lists_and_errors_in_its_own_way() -> None:
     for kind, blocks, said in (
         (FastMCP, ['["a",["b"]]'], "no"),
         (SDKFastMCP, ["a", "b"], "Error executing tool fail: no"),
-        (MCPServer, ["a", "b"], "Error executing tool fail: no"),
+        (MCPServer, ["a", "b"], "Error executing tool fail"),
     ):
         server = kind("s")
 
@@ -365,3 +378,19 @@ async def test_the_server_inside_accepts_handlers_that_see_the_current_client() 
         assert (await client.call_tool("two")).data == 2
     with pytest.raises(RuntimeError, match="no active context"):
         server.get_context()
+
+
+async def test_release_2_of_the_sdk_hides_the_text_of_an_exception() -> None:
+    for options, said in (({}, ""), ({"mask_errors": False}, ": secret")):
+        server = MCPServer("s", **options)
+
+        @server.tool()
+        def fail(expected: bool) -> None:
+            raise ToolError("told") if expected else ValueError("secret")
+
+        async with pair(server) as client:
+            for expected, text in ((True, ": told"), (False, said)):
+                result = await client.call_tool(
+                    "fail", {"expected": expected}, raise_on_error=False
+                )
+                assert result.text == f"Error executing tool fail{text}"

@@ -2,11 +2,12 @@
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from dovetail import Client, compat
+from dovetail import Client, Gateway, Server, compat
 from dovetail.auth import jose
 from dovetail.compat import FastMCP
 from dovetail.errors import ConfigError, Unauthorized
@@ -155,3 +156,80 @@ def test_a_verifier_of_your_own_replaces_the_default() -> None:
     provider = compat.KeycloakAuthProvider(**options, token_verifier=verifier)
     assert provider.verify_token == verifier.verify_token
     assert provider.authorization_servers == ["https://keys.example"]
+
+
+def test_authentication_that_is_set_later_counts() -> None:
+    server = make_server(None)
+    server.auth = compat.GitHubProvider(**OPTIONS)
+    with pytest.raises(ConfigError, match="GitHubProvider works only over stdio"):
+        server.http_app()
+    server.auth = None
+    assert server.auth is None
+    server.http_app()
+    with pytest.raises(ConfigError, match="auth= must be a guard"):
+        server.auth = "github"
+
+
+async def test_tokens_and_scopes_are_checked_if_authentication_is_set_later() -> None:
+    server = make_server(None)
+    server.tool("admin", auth=compat.require_scopes("admin"))(lambda: "done")
+    server.auth = compat.StaticTokenVerifier({"t": {"client_id": "app", "scopes": []}})
+    async with on_a_port(server.http_app()) as site:
+        with pytest.raises(Unauthorized):
+            async with Client(f"http://{site}/mcp") as client:
+                await client.list_tools()
+        async with Client(f"http://{site}/mcp", auth="t") as client:
+            assert [tool.name for tool in await client.list_tools()] == ["echo"]
+            with pytest.raises(Exception, match="scopes: admin"):
+                await client.call_tool("admin")
+
+
+def mount_in_plain_server(child: FastMCP) -> Server:
+    server = Server("plain")
+    server.mount(child)
+    return server
+
+
+def mount_twice(child: FastMCP) -> FastMCP:
+    server, between = FastMCP("outer"), FastMCP("between")
+    between.mount(child, "a")
+    server.mount(between, "b")
+    return server
+
+
+PARENTS: list[Callable[[FastMCP], Any]] = [
+    mount_in_plain_server, mount_twice, FastMCP.as_proxy, compat.create_proxy, Gateway,
+    lambda child: FastMCP("parent", providers=[child]), lambda child: Gateway(mount_twice(child)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make_parent", PARENTS)
+def test_a_server_that_logs_users_in_is_not_served_openly_by_another(make_parent: Any) -> None:
+    parent = make_parent(make_server(compat.GitHubProvider(**OPTIONS)))
+    with pytest.raises(ConfigError, match="GitHubProvider works only over stdio"):
+        parent.asgi()
+
+
+def test_such_a_server_is_not_mounted_while_another_is_served() -> None:
+    parent, child = FastMCP("parent"), make_server(compat.GitHubProvider(**OPTIONS))
+    parent.http_app()
+    with pytest.raises(ConfigError, match="GitHubProvider works only over stdio"):
+        parent.mount(child)
+    protected = FastMCP("protected", auth=compat.StaticTokenVerifier({"t": {"client_id": "a"}}))
+    protected.mount(child)
+    protected.http_app()
+    protected.mount(child, "again")
+
+
+async def test_authentication_in_the_environment_is_not_ignored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FASTMCP_SERVER_AUTH", "fastmcp.server.auth.providers.jwt.JWTVerifier")
+    server = FastMCP("s")
+    with pytest.raises(ConfigError, match=r"FASTMCP_SERVER_AUTH=.*JWTVerifier.*auth="):
+        server.http_app()
+    async with Client(server) as client:
+        assert await client.list_tools() == []
+    FastMCP("open", auth=None).http_app()
+    server.auth = compat.StaticTokenVerifier({"t": {"client_id": "app"}})
+    server.http_app()

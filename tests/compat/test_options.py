@@ -8,6 +8,7 @@ import pytest
 from dovetail import Client
 from dovetail.compat import (
     FastMCP,
+    LowLevelServer,
     MCPServer,
     SDKFastMCP,
     TransportSecuritySettings,
@@ -34,20 +35,39 @@ async def status(app: Any, **headers: str) -> int:
         return (await site.ask("tools/list", headers=headers)).status
 
 
-async def test_the_host_names_of_the_sdk_are_the_ones_that_are_checked() -> None:
+def low_level() -> LowLevelServer:
+    server = LowLevelServer("s")
+
+    @server.list_tools()  # type: ignore[untyped-decorator]
+    async def list_tools() -> list[Any]:
+        return []
+
+    return server
+
+
+each_app = pytest.mark.parametrize("make_app", [
+    lambda security: echo(MCPServer("s", transport_security=security)).streamable_http_app(),
+    lambda security: echo(SDKFastMCP("s")).streamable_http_app(transport_security=security),
+    lambda security: low_level().streamable_http_app(transport_security=security),
+])  # fmt: skip
+
+
+@each_app
+async def test_the_host_names_of_the_sdk_are_the_ones_that_are_checked(make_app: Any) -> None:
     settings = TransportSecuritySettings(
         allowed_hosts=["mcp.example:*"], allowed_origins=["https://app.example"]
     )
-    app = echo(MCPServer("s", transport_security=settings)).streamable_http_app()
+    app = make_app(settings)
     assert await status(app, Host="mcp.example:8000") == 200
     assert await status(app, Host="evil.example") == 421
     assert await status(app, Origin="https://app.example") == 200
     assert await status(app, Origin="https://evil.example") == 403
 
 
-async def test_without_protection_any_host_is_accepted_but_no_other_origin() -> None:
+@each_app
+async def test_without_protection_any_host_is_accepted_but_no_other_origin(make_app: Any) -> None:
     settings = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-    app = echo(SDKFastMCP("s")).streamable_http_app(transport_security=settings)
+    app = make_app(settings)
     assert await status(app, Host="any.example") == 200
     assert await status(app, Origin="https://evil.example") == 403
 

@@ -446,6 +446,24 @@ async def test_a_made_value_that_does_not_fit_is_not_shown(name: str) -> None:
     assert SECRET not in result.text
 
 
+@both
+async def test_the_error_of_a_function_that_makes_a_value_is_only_logged(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail() -> int:
+        raise ValueError(f"refused: {SECRET}")
+
+    arguments = {"q": "x", "api_key": "sk-1"}
+    result = await call(get(name).with_(hide={"limit": fail}), arguments)
+    assert result.is_error and "hidden argument of this tool could not be computed" in result.text
+    assert SECRET not in result.text and SECRET in caplog.text
+
+    def refuse() -> int:
+        raise ToolError("Try again at noon")
+
+    assert "noon" in (await call(get(name).with_(hide={"limit": refuse}), arguments)).text
+
+
 # --------------------------------------------------------------------------------------------------
 # wrap
 
