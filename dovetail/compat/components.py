@@ -4,9 +4,9 @@ A component is the protocol type with the function behind it, so it has every fi
 spelling and can be listed as it is.
 """
 
-import sys
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from inspect import isawaitable
 from types import SimpleNamespace
 from typing import Any
@@ -105,7 +105,7 @@ class ToolComponent(Component, Tool, dict=True):
     @property
     def fn_metadata(self) -> Any:
         """The model of the arguments, as pydantic describes them. Another model has no effect."""
-        create_model: Any = sys.modules["pydantic"].create_model
+        create_model: Any = import_module("pydantic").create_model
         fields = {each.name: (Any, ...) for each in self.registered.signature.parameters}
         schema = classmethod(lambda cls, **options: {**self.parameters})
         base = type("ToolArguments", (create_model("Base"),), {"model_json_schema": schema})
