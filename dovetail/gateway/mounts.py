@@ -27,7 +27,7 @@ from ..ports import Call, CallHandler, NoBackend, Principal
 from ..protocol.base import Params
 from ..protocol.lifecycle import InputRequired
 from ..protocol.methods import METHODS
-from ..protocol.raw import RawObject, encode_typed
+from ..protocol.raw import RawObject, encode_raw, encode_typed, split_object
 from ..protocol.utilities import PromptReference
 from ..server.handlers import Handlers
 from ..server.registry import may_use, require_scopes
@@ -45,6 +45,8 @@ _PREFIX = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|")
 RELAYED = (
     "tools/call", "prompts/get", "resources/read", "completion/complete", "resources/subscribe",
 )  # fmt: skip
+CHANGEABLE = frozenset({"name", "arguments", "uri", "ref", "argument", "context"})
+"""The params that are relayed as middleware leaves them. All others are relayed as received."""
 
 
 class Mounts(Gateway):
@@ -154,9 +156,11 @@ class Mounts(Gateway):
 
     def _own_or_mounted(self, own: CallHandler, mounted: CallHandler) -> CallHandler:
         async def answer(call: Call) -> Any:
-            result = await (own if self.is_own(call) else mounted)(call)
-            is_raw = type(result) is RawObject and call.name in self._server._decoded_methods
-            return result.decode() if is_raw else result
+            is_own, may_change = self.is_own(call), call.name in self._server._decoded_methods
+            if not is_own and (may_change or not call.raw_params):
+                _update_raw_params(call)
+            result = await (own if is_own else mounted)(call)
+            return result.decode() if may_change and type(result) is RawObject else result
 
         return answer
 
@@ -266,6 +270,13 @@ class Mounts(Gateway):
     def count_subscriptions(self, started: Iterable[str], ended: Iterable[str]) -> None:
         """Count subscriptions together with those of the server."""
         self._server.count_subscriptions(started, ended)
+
+
+def _update_raw_params(call: Call) -> None:
+    received = split_object(call.raw_params) if call.raw_params else {}
+    current = split_object(encode_typed(call.params))
+    kept = {name: raw for name, raw in received.items() if name not in CHANGEABLE}
+    call.raw_params = encode_raw(kept | {key: current[key] for key in CHANGEABLE & {*current}})
 
 
 def _contains(server: Handlers, mounts: Mounts) -> bool:
