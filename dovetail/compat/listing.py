@@ -26,8 +26,8 @@ METHOD_BY_KIND = {
     "tools": "tools/list", "resources": "resources/list", "prompts": "prompts/list",
     "templates": "resources/templates/list",
 }  # fmt: skip
-
-
+CONDITIONS = dict.fromkeys(("names", "keys", "tags", "components")).keys()
+"""By what `enable` and `disable` choose components."""
 LOW_LEVEL = frozenset(
     """add_request_handler call_tool completion get_prompt list_prompts list_resource_templates
     list_resources list_tools read_resource request_handlers set_logging_level subscribe_resource
@@ -175,6 +175,8 @@ class Listing(MiddlewareHost):
         self, shows: bool, *, state: Any = None, only: bool = False, **wanted: Any
     ) -> None:
         """Show or hide components, in the session with this state or in all sessions."""
+        if unknown := [key for key in wanted.keys() - CONDITIONS if wanted[key] is not None]:
+            raise ConfigError(f"{unknown[0]}= is not supported; use {', '.join(CONDITIONS)}")
         conditions = frozenset(
             (key, frozenset(each)) for key, each in wanted.items() if each is not None
         )
@@ -198,6 +200,10 @@ class Listing(MiddlewareHost):
         current = CURRENT.get()
         state = self._states.get(current[0].caller) if current and current[1] is self else None
         return (*self._rules, *(state or {}).get(RULES, ()))
+
+    def _mounted_filter(self) -> Any:
+        rules = self._find_rules()
+        return partial(_shows_mounted, rules) if rules else None
 
     # calls from this process
 
@@ -316,8 +322,9 @@ def _key(one: Any) -> str:
 def _shows(rules: tuple[Any, ...], kind: str, name: str, component: Any) -> bool:
     """Return whether a component is shown. The last rule that it matches decides."""
     definition, shown = component.definition, True
+    has_uri = kind in ("resource", "template")
     own = {
-        "names": {name, definition.name},
+        "names": {name, definition.name} if has_uri else {name},
         "keys": {f"{kind}:{name}", f"{kind}:{name}@"},
         "tags": {*((definition.meta or {}).get("fastmcp") or {}).get("tags", ())},
         "components": {kind},
@@ -326,6 +333,15 @@ def _shows(rules: tuple[Any, ...], kind: str, name: str, component: Any) -> bool
         matches = all(own[key] & values for key, values in conditions)
         shown = shows if matches else shown and not only
     return shown
+
+
+def _shows_mounted(rules: tuple[Any, ...], kind: str, name: str, item: Any) -> bool:
+    """Return whether a mounted component is shown. One that is malformed is not."""
+    unlisted = SimpleNamespace(definition=SimpleNamespace(name=name, meta=None))
+    try:
+        return _shows(rules, kind.removesuffix("s"), name, item or unlisted)
+    except (msgspec.MsgspecError, AttributeError, TypeError):
+        return False
 
 
 class Removable(dict[str, Any]):

@@ -124,6 +124,19 @@ def _is_config_file(target: Any) -> bool:
     return Path(target).suffix.lower() in config.SUFFIXES
 
 
+def unknown_name(kind: Kind, name: str) -> NotFound | InvalidParams:
+    """Return the error for a name or URI that no server has.
+
+    Args:
+        kind: The kind of name.
+        name: The name or URI that the caller sent.
+    """
+    if kind == "resources":
+        return NotFound(f"Resource {name} not found", data={"uri": name})
+    what = "template" if kind == "templates" else kind.removesuffix("s")
+    return InvalidParams(f"Unknown {what}: {escape_unsafe(name)}", parameter="name")
+
+
 def describe_target(name: str, target: Any) -> UpstreamEntry:
     """Return the entry of a server that is not from a file.
 
@@ -494,12 +507,9 @@ class UpstreamSet:
         found = found or await self._resolve_unknown(kind, name, principal)
         if found is None and kind == "templates":
             found = self.names.from_caller("resources", name)
-        if found is not None:
-            return found
-        if kind == "resources":
-            raise NotFound(f"Resource {name} not found", data={"uri": name})
-        what = "template" if kind == "templates" else kind.removesuffix("s")
-        raise InvalidParams(f"Unknown {what}: {escape_unsafe(name)}", parameter="name")
+        if found is None:
+            raise unknown_name(kind, name)
+        return found
 
     async def _resolve_unknown(
         self, kind: Kind, name: str, principal: Principal | None

@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from dovetail.compat import FastMCP, Middleware
+import pytest
+
+from dovetail.compat import Context, FastMCP, Middleware
+from dovetail.errors import ConfigError
 from dovetail.testing import pair
 
 
@@ -16,6 +19,18 @@ def make_child() -> FastMCP:
     @child.prompt
     def greet(name: str = "nobody") -> str:
         return f"Hello {name}"
+
+    @child.tool(tags={"internal"})
+    def danger() -> str:
+        return "danger"
+
+    @child.resource("doc://{name}", tags={"internal"})
+    def doc(name: str) -> str:
+        return name
+
+    @child.resource("doc://open")
+    def open_doc() -> str:
+        return "open"
 
     return child
 
@@ -44,3 +59,77 @@ async def test_a_tool_uses_mounted_components_with_arguments() -> None:
 
     async with pair(outer) as client:
         assert (await client.call_tool("both")).data == ["ada", "Hello Ada"]
+
+
+async def shown(client: Any) -> set[str]:
+    uris = {one.uri for one in await client.list_resources()}
+    templates = {one.uri_template for one in await client.list_resource_templates()}
+    prompts = {one.name for one in await client.list_prompts()}
+    return {one.name for one in await client.list_tools()} | uris | templates | prompts
+
+
+ALL = {"c_who", "c_danger", "c_greet", "doc://c/open", "doc://c/{name}"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "hidden"),
+    [
+        ({"tags": {"internal"}}, {"c_danger", "doc://c/{name}"}),
+        ({"names": {"c_who", "danger"}}, {"c_who"}),
+        ({"keys": {"prompt:c_greet", "template:doc://c/{name}"}}, {"c_greet", "doc://c/{name}"}),
+        ({"components": {"resource"}}, {"doc://c/open"}),
+    ],
+)
+async def test_mounted_components_that_are_disabled_can_neither_be_seen_nor_used(
+    rule: Any, hidden: set[str]
+) -> None:
+    outer = FastMCP("outer")
+    outer.mount(make_child(), namespace="c")
+    outer.disable(**rule)
+    uses: dict[str, Any] = {
+        "c_who": lambda client: client.call_tool("c_who"),
+        "c_danger": lambda client: client.call_tool("c_danger"),
+        "c_greet": lambda client: client.get_prompt("c_greet"),
+        "doc://c/open": lambda client: client.read_resource("doc://c/open"),
+        "doc://c/{name}": lambda client: client.read_resource("doc://c/plan"),
+    }
+    async with pair(outer) as client:
+        assert await shown(client) == ALL - hidden
+        for name, use in uses.items():
+            if name in hidden:
+                with pytest.raises(Exception, match=r"Unknown|not found"):
+                    await use(client)
+            else:
+                await use(client)
+
+
+@pytest.mark.parametrize("options", [{"include_tags": {"public"}}, {"exclude_tags": {"internal"}}])
+async def test_tags_of_the_server_choose_among_mounted_components(options: Any) -> None:
+    outer = FastMCP("outer", **options)
+    outer.mount(make_child())
+    async with pair(outer) as client:
+        assert "danger" not in await shown(client)
+        with pytest.raises(Exception, match="Unknown tool: danger"):
+            await client.call_tool("danger")
+
+
+async def test_a_session_hides_mounted_components() -> None:
+    outer = FastMCP("outer")
+    outer.mount(make_child(), namespace="c")
+
+    @outer.tool
+    async def hide(ctx: Context) -> None:
+        await ctx.disable_components(names={"c_who"})
+
+    async with pair(outer, revision="2025-11-25") as client:
+        await client.call_tool("hide")
+        assert "c_who" not in await shown(client)
+        with pytest.raises(Exception, match="Unknown tool: c_who"):
+            await client.call_tool("c_who")
+    async with pair(outer, revision="2025-11-25") as client:
+        assert (await client.call_tool("c_who")).data == "nobody"
+
+
+def test_an_unknown_condition_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="version= is not supported; use names, keys, tags"):
+        FastMCP("s").disable(version="1")
