@@ -155,13 +155,20 @@ class Listing(MiddlewareHost):
     def session_ended(self, caller: Caller, network: Network | None, seconds: float) -> None:
         """Forget the state of a session."""
         super().session_ended(caller, network, seconds)
+        self._forget(caller)
+
+    def _forget(self, caller: Caller) -> None:
         self._states.pop(caller)
+        for target in {} if self._mounts is None else self._mounts._targets.values():
+            if isinstance(target, Listing):
+                target._forget(caller)
 
     def _session_state(self, call: Call) -> dict[Any, Any]:
-        if (found := self._states.get(call.caller)) is None:
-            found = self._states[call.caller] = {}
-            if call.revision.stateless and call.task is not None:  # the caller of one request
-                call.task.add_done_callback(lambda task: self._states.pop(call.caller))
+        caller = call.origin.caller
+        if (found := self._states.get(caller)) is None:
+            found = self._states[caller] = {}
+            if caller.revision.stateless and call.task is not None:  # the caller of one request
+                call.task.add_done_callback(lambda task: self._states.pop(caller))
         return found
 
     # visibility
@@ -198,7 +205,9 @@ class Listing(MiddlewareHost):
         from .dependencies import CURRENT
 
         current = CURRENT.get()
-        state = self._states.get(current[0].caller) if current and current[1] is self else None
+        state = (
+            self._states.get(current[0].origin.caller) if current and current[1] is self else None
+        )
         return (*self._rules, *(state or {}).get(RULES, ()))
 
     def _mounted_filter(self) -> Any:

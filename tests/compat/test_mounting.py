@@ -4,9 +4,18 @@ from typing import Any
 
 import pytest
 
-from dovetail.compat import Context, FastMCP, Middleware
+from dovetail import Client
+from dovetail.compat import (
+    Context,
+    FastMCP,
+    Middleware,
+    StaticTokenVerifier,
+    get_access_token,
+    get_http_headers,
+)
 from dovetail.errors import ConfigError
 from dovetail.testing import pair
+from tests.transports.http.raw import hosted
 
 
 def make_child() -> FastMCP:
@@ -133,3 +142,42 @@ async def test_a_session_hides_mounted_components() -> None:
 def test_an_unknown_condition_is_an_error() -> None:
     with pytest.raises(ConfigError, match="version= is not supported; use names, keys, tags"):
         FastMCP("s").disable(version="1")
+
+
+TOKENS = {"t": {"client_id": "ada", "scopes": ["read"]}}
+
+
+@pytest.mark.parametrize("revision", ["2025-06-18", None])
+async def test_a_mounted_server_sees_the_token_the_headers_and_the_session(revision: Any) -> None:
+    child = FastMCP("child")
+
+    @child.tool
+    def secret() -> str:
+        token = get_access_token()
+        if token is not None and "admin" not in token.scopes:
+            raise PermissionError(f"{token.client_id} is not an admin")
+        return "secret"
+
+    @child.tool
+    def tenant() -> str:
+        return get_http_headers()["x-tenant"]
+
+    @child.tool
+    async def count(ctx: Context) -> int:
+        number = 1 + await ctx.get_state("count", 0)
+        await ctx.set_state("count", number)
+        return number
+
+    outer = FastMCP("outer", auth=StaticTokenVerifier(TOKENS))
+    outer.mount(child)
+    async with hosted(outer) as site:
+        url = f"http://127.0.0.1:{site.port}/mcp"
+        headers = {"Authorization": "Bearer t", "X-Tenant": "acme"}
+        for _ in range(2):  # each session counts from 1
+            async with Client(url, headers=headers, revision=revision) as client:
+                with pytest.raises(Exception, match="ada is not an admin"):
+                    await client.call_tool("secret")
+                assert (await client.call_tool("tenant")).data == "acme"
+                counts = [(await client.call_tool("count")).data for _ in range(2)]
+                assert counts == ([1, 1] if revision is None else [1, 2])
+    assert len(child._states) == 0

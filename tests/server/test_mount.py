@@ -1,6 +1,7 @@
 """`server.mount`: another server as a part of this one."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -378,3 +379,29 @@ async def test_middleware_changes_the_params_of_mounted_components(revision: str
         assert contents.text == "rain in Rome"
         found = await client.complete(prompt="w__advise", argument="city", value="Os")
         assert found.values == ["Rome"]
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_mounted_server_sees_the_caller(revision: str) -> None:
+    inner = Server("inner")
+
+    @inner.tool
+    async def who(ctx: Context) -> str:
+        await asyncio.sleep(0)
+        return f"{ctx.user and ctx.user.id} {ctx.headers.get('x-tenant')}"
+
+    middle = Server("middle")
+    middle.mount(inner)
+    outer = Server("outer", auth=ApiKeys(KEYS))
+    outer.mount(middle)
+    async with hosted(outer) as site, AsyncExitStack() as stack:
+
+        async def connect(key: str, tenant: str) -> Client:
+            url, headers = f"http://127.0.0.1:{site.port}/mcp", {"X-Tenant": tenant}
+            options = {"headers": {"X-Api-Key": key, **headers}, "revision": revision}
+            return await stack.enter_async_context(Client(url, **options))
+
+        ada = await connect("ada-key-0123456789", "a")
+        bob = await connect("bob-key-0123456789", "b")
+        results = await asyncio.gather(*(one.call_tool("who") for one in (ada, bob) * 5))
+    assert [result.text for result in results] == ["ada a", "bob b"] * 5
