@@ -616,6 +616,8 @@ class RequestIdentity(Struct, frozen=True, eq=False):
     """The public URL at which the guard admitted the request."""
     request: HttpRequest | None = None
     """The request that the guard admitted."""
+    query: bytes = b""
+    """The query of the request's URL."""
 
 
 class Guard(Protocol):

@@ -1,6 +1,7 @@
 """What a program does with its own server: list, get and call components, and hide some of them."""
 
 from collections.abc import Awaitable
+from contextlib import nullcontext
 from functools import partial, partialmethod
 from importlib import import_module
 from types import SimpleNamespace
@@ -40,6 +41,7 @@ class NoClient:
     """The connection of a call that has no client."""
 
     headers: dict[str, str] = {}
+    header_params = headers
 
     async def drain(self) -> None:
         """Return at once."""
@@ -146,7 +148,7 @@ class Listing(MiddlewareHost):
         from .dependencies import ASKING
 
         own = super()._find_handler(call)
-        return own if ASKING.get() else self._overrides.get(call.name, own)
+        return own if ASKING.get() is self else self._overrides.get(call.name, own)
 
     def can_ask(self, call: Call) -> bool:
         """Return True: a tool without a context parameter can call `get_context()`."""
@@ -229,13 +231,15 @@ class Listing(MiddlewareHost):
             caller = Caller(revision=newest, log_level=None)
             call = Call(id=0, method=row, params=asked, caller=caller, connection=NoClient())
         self._require_scopes(call)
-        token = ASKING.set(True)
-        try:
-            result = await self.answer(call)
-            return result.decode() if type(result) is RawObject else result
-        finally:
-            ASKING.reset(token)
-            CURRENT.set(current)
+        idle = self._mounts is not None and not self._mounts.upstreams.is_running
+        async with self._mounts.lifespan() if idle else nullcontext():
+            token = ASKING.set(self)
+            try:
+                result = await self.answer(call)
+                return result.decode() if type(result) is RawObject else result
+            finally:
+                ASKING.reset(token)
+                CURRENT.set(current)
 
     async def _list(self, kind: str, **ignored: Any) -> list[Any]:
         method, known = METHOD_BY_KIND[kind], self._items(kind)

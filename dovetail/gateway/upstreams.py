@@ -277,7 +277,8 @@ class UpstreamSet:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reserved = tuple(reserved)
         self._left_out: set[LeftOut] = set()
-        self._is_running = False
+        self.is_running = False
+        """Whether servers may be started."""
         self._draining = TaskSet()
         """The servers that were removed and still have calls."""
         self.servers = {entry.name: self._create(entry) for entry in source.entries}
@@ -407,7 +408,7 @@ class UpstreamSet:
 
     async def start(self) -> None:
         """Start all servers that are not lazy, in the background."""
-        self._is_running = True
+        self.is_running = True
         self._start_eager(self.servers.values())
 
     @property
@@ -474,7 +475,7 @@ class UpstreamSet:
             and server not in self._starting
             and server.health.wait(monotonic()) == 0
         ]
-        if lazy and self._is_running:
+        if lazy and self.is_running:
             self._start(lazy)
         await self._wait_until_started(unknown)
         if self.has_users and principal is not None:
@@ -557,7 +558,7 @@ class UpstreamSet:
             del self.servers[entry.name]
             raise
         self._add_known_names([server])
-        if self._is_running:
+        if self.is_running:
             self._start_eager([server])
         return server
 
@@ -651,7 +652,7 @@ class UpstreamSet:
 
     async def close(self) -> None:
         """Stop all servers."""
-        self._is_running = False
+        self.is_running = False
         await asyncio.gather(
             self._background.close(),
             self._draining.close(),

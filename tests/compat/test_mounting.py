@@ -12,6 +12,7 @@ from dovetail.compat import (
     StaticTokenVerifier,
     get_access_token,
     get_http_headers,
+    get_http_request,
 )
 from dovetail.errors import ConfigError
 from dovetail.testing import pair
@@ -181,3 +182,49 @@ async def test_a_mounted_server_sees_the_token_the_headers_and_the_session(revis
                 counts = [(await client.call_tool("count")).data for _ in range(2)]
                 assert counts == ([1, 1] if revision is None else [1, 2])
     assert len(child._states) == 0
+
+
+async def test_a_program_uses_mounted_components_before_the_server_runs() -> None:
+    outer = FastMCP("outer")
+    outer.mount(make_child(), namespace="c")
+    for _ in range(2):
+        names = {tool.name for tool in await outer.list_tools()}
+        assert names == {"c_who", "c_danger"}
+        assert (await outer.call_tool("c_who", {"tenant": "ada"})).data == "ada"
+
+
+@pytest.mark.parametrize("auth", [None, StaticTokenVerifier(TOKENS)])
+async def test_a_tool_sees_the_query_of_the_url(auth: Any) -> None:
+    child, outer = FastMCP("child"), FastMCP("outer", auth=auth)
+    outer.mount(child)
+
+    @child.tool
+    @outer.tool(name="own")
+    def tenant() -> str | None:
+        return get_http_request().query_params.get("tenant")
+
+    async with hosted(outer) as site:
+        url = f"http://127.0.0.1:{site.port}/mcp?tenant=acme"
+        async with Client(url, headers={"Authorization": "Bearer t"}) as client:
+            assert (await client.call_tool("own")).data == "acme"
+            assert (await client.call_tool("tenant")).data == "acme"
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({"as_proxy": True}, "has no option as_proxy=; remove it"),
+        ({"tool_names": {"who": "w"}}, 'has no option tool_names=; use tools={"old"'),
+    ],
+)
+def test_options_of_mount_that_do_not_exist_are_refused_with_a_hint(
+    options: Any, hint: str
+) -> None:
+    with pytest.raises(ConfigError, match=hint):
+        FastMCP("s").mount(make_child(), **options)
+
+
+async def test_options_of_mount_that_change_nothing_are_accepted() -> None:
+    outer = FastMCP("s")
+    outer.mount(make_child(), as_proxy=False, tool_names=None, tools={"who": {"name": "whose"}})
+    assert (await outer.call_tool("whose")).data == "nobody"
