@@ -267,7 +267,7 @@ class Call(Struct, eq=False):
     def origin(self) -> "Call":
         """The call that the outermost server answers: this call, unless the server is mounted in
         another one."""
-        return self if self.parent is None else self.parent  # type: ignore[no-any-return]
+        return self if self.parent is None else self.parent
 
     @property
     def revision(self) -> Revision:
