@@ -258,10 +258,17 @@ class Call(Struct, eq=False):
     it."""
     parent: Any = None
     """On a client: the `parent` of the client's request to which this call belongs, or None if it
-    has none or the transport cannot tell."""
+    has none or the transport cannot tell. On a server that is mounted in another: the call that the
+    outermost server answers."""
     raw_params: Raw = Raw()
     """The params as they were received, including unknown fields; empty if there were none.
     Middleware that changes `params` does not change them."""
+
+    @property
+    def origin(self) -> "Call":
+        """The call that the outermost server answers: this call, unless the server is mounted in
+        another one."""
+        return self if self.parent is None else self.parent
 
     @property
     def revision(self) -> Revision:
@@ -610,6 +617,8 @@ class RequestIdentity(Struct, frozen=True, eq=False):
     """The public URL at which the guard admitted the request."""
     request: HttpRequest | None = None
     """The request that the guard admitted."""
+    query: bytes = b""
+    """The query of the request's URL."""
 
 
 class Guard(Protocol):

@@ -117,7 +117,7 @@ class CompatContext(Context[Any], Generic[A, B, C]):
         """The id of the session; in the stateless era, it differs for each request."""
         from uuid import uuid4
 
-        own = self._call.caller.session_id
+        own = self._call.origin.caller.session_id
         return own or str(self._session_state.setdefault(None, uuid4().hex))
 
     def set_state(self, key: str, value: Any, **ignored: Any) -> Flush:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 CURRENT: ContextVar[tuple[Call, Any] | None] = ContextVar("dovetail_compat_call", default=None)
 """The call that is being answered, and the server."""
-ASKING: ContextVar[bool] = ContextVar("dovetail_compat_asking", default=False)
-"""Whether the program itself makes that call."""
+ASKING: ContextVar[Any] = ContextVar("dovetail_compat_asking", default=None)
+"""The server whose program itself makes that call."""
 HIDDEN_HEADERS = {
     "host", "content-length", "connection", "transfer-encoding", "upgrade", "te", "keep-alive",
     "expect", "accept", "content-type", "authorization", "mcp-session-id", "proxy-authenticate",
@@ -85,8 +85,10 @@ def make_http_request(context: "CompatContext") -> Any:
     from starlette.requests import Request
 
     headers = context.headers.items()
+    identity = getattr(context._call.origin.connection, "identity", None)
+    query = getattr(identity, "query", b"")
     scope = {
-        "type": "http", "method": "POST", "scheme": "http", "query_string": b"", "root_path": "",
+        "type": "http", "method": "POST", "scheme": "http", "query_string": query, "root_path": "",
         "path": context.fastmcp.settings.streamable_http_path, "user": context.user, "state": {},
         "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers],
         "client": (context._call.address or "", 0),

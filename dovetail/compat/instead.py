@@ -12,6 +12,7 @@ INSTEAD = {
 }
 """The replacements for missing methods."""
 REFUSED = {
+    "as_proxy": "remove it: middleware and the lifespan of a mounted server always run",
     "auth_server_provider": f"use auth=Provider(…): {GUIDE}",
     "event_store": "use http_app(events=…): docs/guides/http.md",
     "max_request_body_size": "use limits=Limits(http_body=…)",
@@ -26,6 +27,7 @@ REFUSED = {
     "docs/guides/context.md",
     "subscriptions": "use backend= to notify the clients of all processes: "
     "docs/guides/scale-out.md",
+    "tool_names": 'use tools={"old": {"name": "new"}}; the prefix is added',
     "uvicorn_config": "use uvicorn.run(server.http_app(), …)",
 }
 """The replacements for missing options."""

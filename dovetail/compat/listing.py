@@ -1,6 +1,7 @@
 """What a program does with its own server: list, get and call components, and hide some of them."""
 
 from collections.abc import Awaitable
+from contextlib import nullcontext
 from functools import partial, partialmethod
 from importlib import import_module
 from types import SimpleNamespace
@@ -26,8 +27,8 @@ METHOD_BY_KIND = {
     "tools": "tools/list", "resources": "resources/list", "prompts": "prompts/list",
     "templates": "resources/templates/list",
 }  # fmt: skip
-
-
+CONDITIONS = dict.fromkeys(("names", "keys", "tags", "components")).keys()
+"""By what `enable` and `disable` choose components."""
 LOW_LEVEL = frozenset(
     """add_request_handler call_tool completion get_prompt list_prompts list_resource_templates
     list_resources list_tools read_resource request_handlers set_logging_level subscribe_resource
@@ -40,6 +41,7 @@ class NoClient:
     """The connection of a call that has no client."""
 
     headers: dict[str, str] = {}
+    header_params = headers
 
     async def drain(self) -> None:
         """Return at once."""
@@ -146,7 +148,7 @@ class Listing(MiddlewareHost):
         from .dependencies import ASKING
 
         own = super()._find_handler(call)
-        return own if ASKING.get() else self._overrides.get(call.name, own)
+        return own if ASKING.get() is self else self._overrides.get(call.name, own)
 
     def can_ask(self, call: Call) -> bool:
         """Return True: a tool without a context parameter can call `get_context()`."""
@@ -155,13 +157,20 @@ class Listing(MiddlewareHost):
     def session_ended(self, caller: Caller, network: Network | None, seconds: float) -> None:
         """Forget the state of a session."""
         super().session_ended(caller, network, seconds)
+        self._forget(caller)
+
+    def _forget(self, caller: Caller) -> None:
         self._states.pop(caller)
+        for target in {} if self._mounts is None else self._mounts._targets.values():
+            if isinstance(target, Listing):
+                target._forget(caller)
 
     def _session_state(self, call: Call) -> dict[Any, Any]:
-        if (found := self._states.get(call.caller)) is None:
-            found = self._states[call.caller] = {}
-            if call.revision.stateless and call.task is not None:  # the caller of one request
-                call.task.add_done_callback(lambda task: self._states.pop(call.caller))
+        caller = call.origin.caller
+        if (found := self._states.get(caller)) is None:
+            found = self._states[caller] = {}
+            if caller.revision.stateless and call.task is not None:  # the caller of one request
+                call.task.add_done_callback(lambda task: self._states.pop(caller))
         return found
 
     # visibility
@@ -175,6 +184,8 @@ class Listing(MiddlewareHost):
         self, shows: bool, *, state: Any = None, only: bool = False, **wanted: Any
     ) -> None:
         """Show or hide components, in the session with this state or in all sessions."""
+        if unknown := [key for key in wanted.keys() - CONDITIONS if wanted[key] is not None]:
+            raise ConfigError(f"{unknown[0]}= is not supported; use {', '.join(CONDITIONS)}")
         conditions = frozenset(
             (key, frozenset(each)) for key, each in wanted.items() if each is not None
         )
@@ -196,8 +207,14 @@ class Listing(MiddlewareHost):
         from .dependencies import CURRENT
 
         current = CURRENT.get()
-        state = self._states.get(current[0].caller) if current and current[1] is self else None
+        state = (
+            self._states.get(current[0].origin.caller) if current and current[1] is self else None
+        )
         return (*self._rules, *(state or {}).get(RULES, ()))
+
+    def _mounted_filter(self) -> Any:
+        rules = self._find_rules()
+        return partial(_shows_mounted, rules) if rules else None
 
     # calls from this process
 
@@ -214,13 +231,15 @@ class Listing(MiddlewareHost):
             caller = Caller(revision=newest, log_level=None)
             call = Call(id=0, method=row, params=asked, caller=caller, connection=NoClient())
         self._require_scopes(call)
-        token = ASKING.set(True)
-        try:
-            result = await self.answer(call)
-            return result.decode() if type(result) is RawObject else result
-        finally:
-            ASKING.reset(token)
-            CURRENT.set(current)
+        idle = self._mounts is not None and not self._mounts.upstreams.is_running
+        async with self._mounts.lifespan() if idle else nullcontext():
+            token = ASKING.set(self)
+            try:
+                result = await self.answer(call)
+                return result.decode() if type(result) is RawObject else result
+            finally:
+                ASKING.reset(token)
+                CURRENT.set(current)
 
     async def _list(self, kind: str, **ignored: Any) -> list[Any]:
         method, known = METHOD_BY_KIND[kind], self._items(kind)
@@ -316,8 +335,9 @@ def _key(one: Any) -> str:
 def _shows(rules: tuple[Any, ...], kind: str, name: str, component: Any) -> bool:
     """Return whether a component is shown. The last rule that it matches decides."""
     definition, shown = component.definition, True
+    has_uri = kind in ("resource", "template")
     own = {
-        "names": {name, definition.name},
+        "names": {name, definition.name} if has_uri else {name},
         "keys": {f"{kind}:{name}", f"{kind}:{name}@"},
         "tags": {*((definition.meta or {}).get("fastmcp") or {}).get("tags", ())},
         "components": {kind},
@@ -326,6 +346,15 @@ def _shows(rules: tuple[Any, ...], kind: str, name: str, component: Any) -> bool
         matches = all(own[key] & values for key, values in conditions)
         shown = shows if matches else shown and not only
     return shown
+
+
+def _shows_mounted(rules: tuple[Any, ...], kind: str, name: str, item: Any) -> bool:
+    """Return whether a mounted component is shown. One that is malformed is not."""
+    unlisted = SimpleNamespace(definition=SimpleNamespace(name=name, meta=None))
+    try:
+        return _shows(rules, kind.removesuffix("s"), name, item or unlisted)
+    except (msgspec.MsgspecError, AttributeError, TypeError):
+        return False
 
 
 class Removable(dict[str, Any]):

@@ -184,7 +184,7 @@ class RequestChain(MiddlewareChain):
     SDK. They see params and results as dicts, but no calls that the program itself makes."""
 
     async def __call__(self, call: Call, next: CallHandler) -> Any:
-        if ASKING.get():
+        if ASKING.get() is self._server:
             return await next(call)
         received = bytes(call.raw_params) or encode_typed(call.params)
         given, sent, outcome = plain(received), b"", None

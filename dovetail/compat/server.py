@@ -229,7 +229,9 @@ class FastMCP(Listing, Server, metaclass=HintingMeta):
         """
         if isinstance(server, str) and isinstance(prefix, Server):  # the order of FastMCP 2.8
             server, prefix = prefix, server
-        super().mount(server, prefix=namespace or prefix or "", **options)
+        tools = options.pop("tools", None)
+        refuse_options({key: value or None for key, value in options.items()}, "mount()")
+        super().mount(server, prefix=namespace or prefix or "", tools=tools)
 
     def add_provider(self, provider: Any, namespace: str = "") -> None:
         """Add the components of a provider, or those that a transform makes.

@@ -403,7 +403,11 @@ class Connection:
         try:
             if on_progress:
                 params = with_progress_token(params, id)
-            self.channel.send(self.encoder.encode_request(id, revision, method, params))
+            data = self.encoder.encode_request(id, revision, method, params)
+            if parent is not None and hasattr(self.channel, "parent"):  # a server in this process
+                self.channel.send(data, parent)  # type: ignore[call-arg]
+            else:
+                self.channel.send(data)
             if timeout is not None:
                 now, longest = loop.time(), self.limits.timeout_max
                 pending.timeout = timeout

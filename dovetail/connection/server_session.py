@@ -54,6 +54,8 @@ class ServerSession:
         """The identity of the newest message's sender."""
         self._has_identities = hasattr(connection.channel, "identity")
         """Whether each message on the channel has its own identity, as in HTTP+SSE."""
+        self._has_parents = hasattr(connection.channel, "parent")
+        """Whether the client may be a server in this process in which this one is mounted."""
         self.limits, self.redact = service.limits, service.redact
         self.max_notifications = service.limits.in_flight
         self.open_calls = connection.open_calls
@@ -101,7 +103,17 @@ class ServerSession:
         """Turn a request into a call, or return its reply. Raise an error to reject the request."""
         if self._has_identities:
             self._update_identity()
-        return self.dispatcher.accept(request, self)
+        call = self.dispatcher.accept(request, self)
+        if self._has_parents and type(call) is Call:
+            self._set_parent(call)
+        return call
+
+    def _set_parent(self, call: Call) -> None:
+        """Let a call of the server in which this one is mounted have the same caller."""
+        parent = self._connection.channel.parent  # type: ignore[attr-defined]
+        if isinstance(parent, Call):
+            call.parent, call.address = parent.parent or parent, parent.address
+            call.principal = parent.principal or parent.caller.principal
 
     def on_notification(self, notification: Notification) -> None:
         """Handle a notification."""

@@ -27,16 +27,16 @@ from ..ports import Call, CallHandler, NoBackend, Principal
 from ..protocol.base import Params
 from ..protocol.lifecycle import InputRequired
 from ..protocol.methods import METHODS
-from ..protocol.raw import RawObject, encode_typed
+from ..protocol.raw import RawObject, encode_raw, encode_typed, split_object
 from ..protocol.utilities import PromptReference
 from ..server.handlers import Handlers
 from ..server.registry import may_use, require_scopes
-from .catalog import LISTS, ListHints
+from .catalog import LISTS, Item, ListHints
 from .gateway import Gateway
 from .lists import CORE_LISTS, KIND_BY_METHOD, MergedItem, hint_fields
 from .naming import Kind, UpstreamName
 from .upstream import UpstreamServer
-from .upstreams import Source, describe_target
+from .upstreams import Source, describe_target, unknown_name
 
 if TYPE_CHECKING:
     from ..backend import Backend
@@ -45,6 +45,8 @@ _PREFIX = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|")
 RELAYED = (
     "tools/call", "prompts/get", "resources/read", "completion/complete", "resources/subscribe",
 )  # fmt: skip
+CHANGEABLE = frozenset({"name", "arguments", "uri", "ref", "argument", "context"})
+"""The params that are relayed as middleware leaves them. All others are relayed as received."""
 
 
 class Mounts(Gateway):
@@ -154,9 +156,11 @@ class Mounts(Gateway):
 
     def _own_or_mounted(self, own: CallHandler, mounted: CallHandler) -> CallHandler:
         async def answer(call: Call) -> Any:
-            result = await (own if self.is_own(call) else mounted)(call)
-            is_raw = type(result) is RawObject and call.name in self._server._decoded_methods
-            return result.decode() if is_raw else result
+            is_own, may_change = self.is_own(call), call.name in self._server._decoded_methods
+            if not is_own and (may_change or not call.raw_params):
+                _update_raw_params(call)
+            result = await (own if is_own else mounted)(call)
+            return result.decode() if may_change and type(result) is RawObject else result
 
         return answer
 
@@ -180,8 +184,13 @@ class Mounts(Gateway):
             taken = self._server._items(kind)
             apps = not self._server._strict_apps or shows_apps(call.caller.capabilities)
             mounted = self.lists.visible(kind, call.principal, apps=apps).items
+            shows = self._server._mounted_filter() or (lambda *mounted: True)
             parts = [encode_typed(item) for item in items]
-            parts += [bytes(one.raw) for name, one in mounted.items() if name not in taken]
+            parts += [
+                bytes(one.raw)
+                for name, one in mounted.items()
+                if name not in taken and shows(kind, name, one.item)
+            ]
             fields: dict[str, Any] = {field: Raw(b"[" + b",".join(parts) + b"]")}
             fields |= hint_fields(self._combine_hints(kind, own_hints))
             return RawObject(METHODS[call.name].result, fields)  # type: ignore[arg-type]
@@ -193,6 +202,30 @@ class Mounts(Gateway):
         mounted = self.lists.hints(kind)
         hints = own if mounted is None else mounted.combined(own)
         return ListHints(hints.ttl_ms) if hints is not None and self.scopes else hints
+
+    async def _find(self, call: Call, kind: Kind, name: str) -> UpstreamName:
+        found = await super()._find(call, kind, name)
+        shows = self._server._mounted_filter()
+        if shows is not None:
+            item = self._find_item(kind, found)
+            if item is not None and item.kind == "templates":  # a template has rules of its own
+                shown = self.upstreams.names.to_caller("templates", found.server, item.name)
+                is_shown = shows("templates", shown or name, item)
+            else:
+                is_shown = shows(kind, name, item)
+            if not is_shown:
+                raise unknown_name(kind, name)
+        return found
+
+    def _find_item(self, kind: Kind, found: UpstreamName) -> Item | None:
+        """Return what a server lists under a name or URI, or the template that matches the URI."""
+        catalog = self.upstreams.servers[found.server].catalog
+        item = catalog.items(kind).get(found.name)
+        if item is not None or kind in ("tools", "prompts"):
+            return item
+        matches = self.upstreams.names._matches
+        templates = (one for one in catalog.templates.values() if matches((one.name,), found.name))
+        return catalog.resources.get(found.name) or next(templates, None)
 
     async def _relay(
         self, call: Call, kind: Kind, found: UpstreamName, changed: Mapping[str, Any]
@@ -266,6 +299,13 @@ class Mounts(Gateway):
     def count_subscriptions(self, started: Iterable[str], ended: Iterable[str]) -> None:
         """Count subscriptions together with those of the server."""
         self._server.count_subscriptions(started, ended)
+
+
+def _update_raw_params(call: Call) -> None:
+    received = split_object(call.raw_params) if call.raw_params else {}
+    current = split_object(encode_typed(call.params))
+    kept = {name: raw for name, raw in received.items() if name not in CHANGEABLE}
+    call.raw_params = encode_raw(kept | {key: current[key] for key in CHANGEABLE & {*current}})
 
 
 def _contains(server: Handlers, mounts: Mounts) -> bool:

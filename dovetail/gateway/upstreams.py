@@ -124,6 +124,19 @@ def _is_config_file(target: Any) -> bool:
     return Path(target).suffix.lower() in config.SUFFIXES
 
 
+def unknown_name(kind: Kind, name: str) -> NotFound | InvalidParams:
+    """Return the error for a name or URI that no server has.
+
+    Args:
+        kind: The kind of name.
+        name: The name or URI that the caller sent.
+    """
+    if kind == "resources":
+        return NotFound(f"Resource {name} not found", data={"uri": name})
+    what = "template" if kind == "templates" else kind.removesuffix("s")
+    return InvalidParams(f"Unknown {what}: {escape_unsafe(name)}", parameter="name")
+
+
 def describe_target(name: str, target: Any) -> UpstreamEntry:
     """Return the entry of a server that is not from a file.
 
@@ -264,7 +277,8 @@ class UpstreamSet:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reserved = tuple(reserved)
         self._left_out: set[LeftOut] = set()
-        self._is_running = False
+        self.is_running = False
+        """Whether servers may be started."""
         self._draining = TaskSet()
         """The servers that were removed and still have calls."""
         self.servers = {entry.name: self._create(entry) for entry in source.entries}
@@ -394,7 +408,7 @@ class UpstreamSet:
 
     async def start(self) -> None:
         """Start all servers that are not lazy, in the background."""
-        self._is_running = True
+        self.is_running = True
         self._start_eager(self.servers.values())
 
     @property
@@ -461,7 +475,7 @@ class UpstreamSet:
             and server not in self._starting
             and server.health.wait(monotonic()) == 0
         ]
-        if lazy and self._is_running:
+        if lazy and self.is_running:
             self._start(lazy)
         await self._wait_until_started(unknown)
         if self.has_users and principal is not None:
@@ -494,12 +508,9 @@ class UpstreamSet:
         found = found or await self._resolve_unknown(kind, name, principal)
         if found is None and kind == "templates":
             found = self.names.from_caller("resources", name)
-        if found is not None:
-            return found
-        if kind == "resources":
-            raise NotFound(f"Resource {name} not found", data={"uri": name})
-        what = "template" if kind == "templates" else kind.removesuffix("s")
-        raise InvalidParams(f"Unknown {what}: {escape_unsafe(name)}", parameter="name")
+        if found is None:
+            raise unknown_name(kind, name)
+        return found
 
     async def _resolve_unknown(
         self, kind: Kind, name: str, principal: Principal | None
@@ -547,7 +558,7 @@ class UpstreamSet:
             del self.servers[entry.name]
             raise
         self._add_known_names([server])
-        if self._is_running:
+        if self.is_running:
             self._start_eager([server])
         return server
 
@@ -641,7 +652,7 @@ class UpstreamSet:
 
     async def close(self) -> None:
         """Stop all servers."""
-        self._is_running = False
+        self.is_running = False
         await asyncio.gather(
             self._background.close(),
             self._draining.close(),

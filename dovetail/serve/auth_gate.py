@@ -91,7 +91,9 @@ class AuthGate:
         return (
             admitted
             if isinstance(admitted, HttpResponse)
-            else RequestIdentity(request.address, admitted, public_url, request)
+            else RequestIdentity(
+                request.address, admitted, public_url, request, scope.get("query_string", b"")
+            )
         )
 
     def admit_now(

@@ -250,7 +250,7 @@ class Context(Generic[State]):
     @property
     def headers(self) -> Mapping[str, str]:
         """The HTTP headers of the request; empty on other transports."""
-        return self._call.connection.headers  # type: ignore[no-any-return]
+        return self._call.origin.connection.headers  # type: ignore[no-any-return]
 
     @property
     def user(self) -> Principal | None:
@@ -563,7 +563,7 @@ class Context(Generic[State]):
 
         from ..connection.url_elicitation import bind_url
 
-        server, principal = self._server, self._call.caller.principal
+        server, principal = self._server, self.user
         user = None if principal is None else principal.id
         return bind_url(
             server.ring, url, server.name, user, id or token_urlsafe(16), server.limits.state_life

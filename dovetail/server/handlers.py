@@ -167,6 +167,11 @@ class Handlers(RunnableService):
         registry: Registry[Any] = getattr(self, f"_{kind}")
         return registry.snapshot.items
 
+    def _mounted_filter(self) -> Callable[[str, str, Any], bool] | None:
+        """Return a function that says whether the current caller sees a mounted component, by its
+        kind, its name and its entry in a catalog; None if the caller sees all."""
+        return None
+
     def _check_offered(self, kind: str) -> None:
         """Raise MethodNotFound if a kind is neither declared nor registered. A kind whose
         components were removed still counts: clients may have been told that it exists."""

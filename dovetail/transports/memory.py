@@ -1,9 +1,11 @@
 """Two channels that are connected in memory, in one event loop.
 
-Messages are passed as bytes, so they are encoded and decoded exactly as over a network.
+Messages are passed as bytes, so they are encoded and decoded exactly as over a network. Only the
+call on whose behalf a request is sent is passed on as an object.
 """
 
 import asyncio
+from typing import Any
 
 from ..jsonrpc.framing import HEAD_BYTES, TooLong
 from ..limits import DEFAULT, Limits
@@ -22,7 +24,9 @@ class MemoryChannel:
         self._peer: MemoryChannel
         self._receive: Receive | None = None
         self._ended: OnClose | None = None
-        self._queue: list[bytes] = []
+        self._queue: list[tuple[bytes, Any]] = []
+        self.parent: Any = None
+        """The `parent` of the message that is being delivered, or None."""
         self._scheduled = False
         self._closed = False
         self.served: asyncio.Task[None] | None = None
@@ -34,11 +38,12 @@ class MemoryChannel:
         self._receive, self._ended = receive, ended
         self._schedule()
 
-    def send(self, data: bytes) -> None:
-        """Send one message to the other end, which receives it in its next loop iteration."""
+    def send(self, data: bytes, parent: Any = None) -> None:
+        """Send one message to the other end, which receives it in its next loop iteration. The
+        other end sees the `parent` while it does."""
         peer = self._peer
         if not self._closed and not peer._closed:
-            peer._queue.append(data)
+            peer._queue.append((data, parent))
             peer._schedule()
 
     async def drain(self) -> None:
@@ -67,10 +72,11 @@ class MemoryChannel:
         self._scheduled = False
         assert self._receive is not None
         queue, self._queue = self._queue, []
-        for data in queue:
+        for data, self.parent in queue:
             self._receive(
                 data if len(data) <= self._limits.incoming else TooLong(data[:HEAD_BYTES])
             )
+        self.parent = None
         if self._closed and self._ended is not None:
             ended, self._ended = self._ended, None
             ended(None)

@@ -1,15 +1,19 @@
 """`server.mount`: another server as a part of this one."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
+from msgspec.structs import replace
 
 from dovetail import Cache, Client, Context, NotFound, ProtocolError, Server
 from dovetail.auth import ApiKeys
 from dovetail.errors import ConfigError
 from dovetail.ports import Principal
+from dovetail.protocol.utilities import CompletionArgument
 from tests.gateway.programs import write_server
 from tests.transports.http.raw import hosted
 
@@ -346,3 +350,58 @@ async def test_health_and_metrics_contain_the_mounted_servers(tmp_path: Path) ->
     assert health["servers"]["weather"]["state"] == "started"
     assert health["servers"]["bad"]["error"] == "bad: the server is not available"
     assert 'mcp_upstream_calls_total{mcp_upstream_name="weather"} 1' in text
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_middleware_changes_the_params_of_mounted_components(revision: str) -> None:
+    async def move(call: Any, next: Any) -> Any:
+        match call.name:
+            case "tools/call":
+                call.params = replace(call.params, arguments=Raw(b'{"city": "Rome"}'))
+            case "prompts/get":
+                call.params = replace(call.params, arguments={"city": "Rome"})
+            case "resources/read":
+                call.params = replace(call.params, uri="weather://at/Rome")
+            case "completion/complete":
+                call.params = replace(
+                    call.params, argument=CompletionArgument(name="city", value="R")
+                )
+        return await next(call)
+
+    server = Server("shop", middleware=[move])
+    server.mount(make_weather(), prefix="w")
+    async with Client(server, revision=revision) as client:
+        assert (await client.call_tool("w__forecast", {"city": "Oslo"})).data == "sunny in Rome"
+        assert (await client.call_tool("w__forecast")).data == "sunny in Rome"
+        prompt = await client.get_prompt("w__advise", {"city": "Oslo"})
+        assert prompt.messages[0].content.text == "What to wear in Rome?"
+        (contents,) = await client.read_resource("weather://now")
+        assert contents.text == "rain in Rome"
+        found = await client.complete(prompt="w__advise", argument="city", value="Os")
+        assert found.values == ["Rome"]
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_a_mounted_server_sees_the_caller(revision: str) -> None:
+    inner = Server("inner")
+
+    @inner.tool
+    async def who(ctx: Context) -> str:
+        await asyncio.sleep(0)
+        return f"{ctx.user and ctx.user.id} {ctx.headers.get('x-tenant')}"
+
+    middle = Server("middle")
+    middle.mount(inner)
+    outer = Server("outer", auth=ApiKeys(KEYS))
+    outer.mount(middle)
+    async with hosted(outer) as site, AsyncExitStack() as stack:
+
+        async def connect(key: str, tenant: str) -> Client:
+            url, headers = f"http://127.0.0.1:{site.port}/mcp", {"X-Tenant": tenant}
+            options = {"headers": {"X-Api-Key": key, **headers}, "revision": revision}
+            return await stack.enter_async_context(Client(url, **options))
+
+        ada = await connect("ada-key-0123456789", "a")
+        bob = await connect("bob-key-0123456789", "b")
+        results = await asyncio.gather(*(one.call_tool("who") for one in (ada, bob) * 5))
+    assert [result.text for result in results] == ["ada a", "bob b"] * 5

@@ -368,6 +368,9 @@ class Provider(Bearer):
             return None
         return Principal(access.user, access.client, access.scopes, access.claims, access.expires)
 
+    def _still_accepts(self, caller: Principal) -> bool:
+        return self._knows(caller.id, caller.client or "")
+
     def _knows(self, user: str, client: str = "") -> bool:
         return user == client or self._users is None or self._users.knows(user)
 

@@ -152,7 +152,7 @@ class Bearer:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or self._checker.required or "access_token" in request.url:
             return None
-        caller: Principal | None = self._cache.get(self._cache_key(token.strip(" "), public_url))
+        caller = self._find_verified(self._cache_key(token.strip(" "), public_url))
         if caller is None or "cnf" in caller.claims:
             return None
         return caller if not self.scopes or set(self.scopes) <= set(caller.scopes) else None
@@ -187,7 +187,7 @@ class Bearer:
         key = self._cache_key(token, public_url)
         if self._resource is not None:
             public_url = replace(public_url, url=self._resource, is_configured=True)
-        caller: Principal | None = self._cache.get(key)
+        caller = self._find_verified(key)
         if caller is None and (len(token) > jose.MAX_TOKEN_LENGTH or not _TOKEN.fullmatch(token)):
             reason = "The token in the Authorization header is missing, malformed or too long"
             return self._refuse(public_url, 400, "invalid_request", reason)
@@ -215,6 +215,16 @@ class Bearer:
                 public_url, 403, "insufficient_scope", reason, proof=bound_to is not None
             )
         return caller
+
+    def _find_verified(self, key: Any) -> Principal | None:
+        """Return the owner of a token that was verified before, or None."""
+        caller: Principal | None = self._cache.get(key)
+        return caller if caller is not None and self._still_accepts(caller) else None
+
+    def _still_accepts(self, caller: Principal) -> bool:
+        """Return whether a token that was verified before is still valid, as far as that can be
+        told without waiting."""
+        return True
 
     def _cache_key(self, token: str, public_url: PublicUrl) -> tuple[bytes, str, bool]:
         """Return the key of a verified token. Several servers may share this guard."""

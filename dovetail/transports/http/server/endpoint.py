@@ -203,8 +203,8 @@ class Endpoint:
         """Return the sender of a request, or the response that refuses it."""
         if self._gate is not None:
             return await self._gate.admit(scope, path, head.headers)
-        client = scope.get("client")
-        return RequestIdentity(client[0] if client else None)
+        client, query = scope.get("client"), scope.get("query_string", b"")
+        return RequestIdentity(client[0] if client else None, query=query)
 
     def _challenge(self, identity: RequestIdentity, scopes: tuple[str, ...]) -> Headers:
         return [] if self._gate is None else self._gate.challenge(identity, scopes)
