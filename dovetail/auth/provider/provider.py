@@ -114,10 +114,6 @@ class Provider(Bearer):
         ConfigError: Nobody can log in with these settings, or they contradict each other.
     """
 
-    _keeps = 1.0
-    """A token that another process revoked is accepted for up to this many seconds. Reading it from
-    SQLite for each request cost as much CPU time as the rest of the call."""
-
     def __init__(
         self,
         *,
@@ -155,6 +151,9 @@ class Provider(Bearer):
             implies=implies,
             dpop=dpop,
         )
+        # Reading a token for each request costs as much CPU time as the rest of a call. Only if
+        # nothing else can revoke tokens, results are cached (and forgotten at ENDING_PATHS).
+        self._keeps = 1.0 if storage == ":memory:" else 0.0
         self._cache = TokenCache(MAX_CACHED_TOKENS, now)
         self._descriptions = _describe_scopes(scopes)
         self._interactive = users is not None or upstream is not None
