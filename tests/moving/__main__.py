@@ -1,7 +1,8 @@
 """`python -m tests.moving [servers|sdk1|sdk2|fastmcp] [NAME]`: measure which programs for other
 libraries run unedited on Dovetail. A complete run writes docs/moving-results.md.
 
-Outcomes are kept in `.moving/outcomes.json`, so that a page can be written from several runs."""
+Outcomes are kept in `.moving/outcomes.json`, so that the page can be written from several runs, once
+everything was measured."""
 
 import json
 import sys
@@ -23,11 +24,12 @@ def main(arguments: list[str]) -> int:
         print(f"{kinds[0]} is not one of {', '.join(KINDS)}")
         return 2
     for kind in kinds:
-        outcomes = _measure(kind, selection)
+        found = _measure(kind, selection)
         if not selection:
-            _save(kind, outcomes)
-    if not selection:
-        write_page(_load())
+            _save(kind, found)
+    outcomes = _load()
+    if not selection and outcomes.keys() == set(KINDS):
+        write_page(outcomes)
     return 0
 
 
