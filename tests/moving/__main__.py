@@ -1,8 +1,8 @@
 """`python -m tests.moving [servers|sdk1|sdk2|fastmcp] [NAME]`: measure which programs for other
 libraries run unedited on Dovetail. A complete run writes docs/moving-results.md.
 
-Outcomes are kept in `.moving/outcomes.json`, so that the page can be written from several runs, once
-everything was measured."""
+Outcomes are kept in `.moving/outcomes.json`, so that the page can be written from several runs,
+once everything was measured."""
 
 import json
 import sys
