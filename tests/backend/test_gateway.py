@@ -154,6 +154,26 @@ async def test_many_answers_at_once_are_all_stored(make_backend: MakeBackend) ->
             await asyncio.gather(*(read(replicas[0], each, None) for each in range(8)))
 
 
+def consent_store(replica: Replica) -> SharedConsentStore:
+    store = replica.gateway.access.consent.store
+    assert isinstance(store, SharedConsentStore)
+    return store
+
+
+def compare_before_announcing(replica: Replica) -> None:
+    """Let a replica compare lists with a row that it has stored but not announced yet, as another
+    call can."""
+    store = consent_store(replica)
+    announce = store.announce
+
+    def compare_and_announce(row: ConsentRow) -> None:
+        for server in replica.gateway.upstreams.all().values():
+            replica.gateway.access.pins.refresh(server)
+        announce(row)
+
+    store.announce = compare_and_announce
+
+
 def changing_server() -> Server:
     """A server that lists something else to each of the first two clients, at the same time."""
     reads, both = 0, asyncio.Event()
@@ -175,18 +195,20 @@ def changing_server() -> Server:
     return server
 
 
+@pytest.mark.parametrize("compared_first", [False, True])
 async def test_of_two_replicas_that_start_at_once_only_one_approves_its_first_list(
-    make_backend: MakeBackend, caplog: pytest.LogCaptureFixture
+    make_backend: MakeBackend, caplog: pytest.LogCaptureFixture, compared_first: bool
 ) -> None:
     async with recorded(changing_server()) as (up, _):
         entry = {"url": up, "dovetail": {"pin": "ask", "start": "lazy"}}
         source = {"mcpServers": {"files": entry}}
         async with gateway_replicas(2, source, make_backend, auth=KEYS) as replicas:
+            if compared_first:
+                for one in replicas:
+                    compare_before_announcing(one)
             await asyncio.gather(*map(listed, replicas))
             for one in replicas:
-                store = one.gateway.access.consent.store
-                assert isinstance(store, SharedConsentStore)
-                await store.finish()
+                await consent_store(one).finish()
             lists = [await listed(one) for one in replicas]
             assert sorted(lists) == [[], ["files__read"]]
             refused = replicas[lists.index([])]

@@ -147,15 +147,15 @@ class PinChecks:
         self._report(server, unapproved)
 
     def _report(self, server: UpstreamServer, unapproved: dict[str, str]) -> None:
-        """Ask or warn about items that are not approved."""
+        """Ask or warn about items that are not approved, about each version once."""
         mode = self.mode(server)
         for item, pin in islice(unapproved.items(), MAX_REVIEWS):
             if mode == "ask" and self._decide is not None:
                 self._background.start(self._review_quietly(server, item, pin))
             else:
                 self._log(server, item, pin)
-        if len(unapproved) > MAX_REVIEWS:
-            more = len(unapproved) - MAX_REVIEWS
+        more = len(unapproved) - MAX_REVIEWS
+        if more > 0 and self._is_unreported(server, "", str(more)):
             log.warning("%s: %d more items are new or have changed", server.name, more)
 
     def _record(self, server: UpstreamServer) -> None:
@@ -195,8 +195,9 @@ class PinChecks:
         if before is None or server in self._failed or self.mode(server) == "off":
             return
         unapproved = self._compare(server)
+        # Even if nothing differs: `refresh` may have compared the list while it was stored.
+        self._report(server, unapproved)
         if unapproved != before.unapproved:
-            self._report(server, unapproved)
             self._on_change(server)
 
     def refresh(self, server: UpstreamServer) -> None:
@@ -225,9 +226,7 @@ class PinChecks:
         self._on_change(server)
 
     def _log(self, server: UpstreamServer, item: str, pin: str) -> None:
-        logged = self._logged.setdefault(server, {})
-        if logged.get(item) != pin:
-            logged[item] = pin
+        if self._is_unreported(server, item, pin):
             log.warning(
                 "%s: %s is new or has changed%s. To see the difference and approve it, run: %s",
                 server.name,
@@ -235,6 +234,13 @@ class PinChecks:
                 " and is withheld" if self.mode(server) == "ask" else "",
                 self._consent.approve_command(server.name, item),
             )
+
+    def _is_unreported(self, server: UpstreamServer, item: str, pin: str) -> bool:
+        """Return whether a version of an item is to be logged, which then counts as done."""
+        logged = self._logged.setdefault(server, {})
+        is_unreported = logged.get(item) != pin
+        logged[item] = pin
+        return is_unreported
 
     # what may be used
 
