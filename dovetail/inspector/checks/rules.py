@@ -85,7 +85,7 @@ _ROWS: Final = (
     ),
     CheckRule(
         "argument-no-type", "warning", "An argument without a type",
-        "A model may pass anything, and some APIs refuse a schema without a type.",
+        "A model can pass anything, and some APIs refuse a schema without a type.",
         "Add a `type`, an `enum` or a `$ref`.",
     ),
     CheckRule(
@@ -150,8 +150,8 @@ _ROWS: Final = (
     ),
     CheckRule(
         "name-long", "warning", "A tool or prompt name over 48 characters",
-        "Hosts add the name of the server in front, and the sum may be too long.",
-        "Shorten it to 48 characters.",
+        "Hosts put the name of the server in front, and the result can be too long.",
+        "Shorten the name to 48 characters.",
     ),
     CheckRule(
         "name-duplicate", "error", "Two items with the same name or URI",
@@ -241,7 +241,7 @@ _ROWS: Final = (
     ),
     CheckRule(
         "annotations-contradict", "warning", "Annotations that contradict each other",
-        "A host may skip a confirmation because of the wrong one.",
+        "A host can skip a confirmation because of the wrong annotation.",
         "A tool that only reads is not destructive: correct `readOnlyHint` or `destructiveHint`.",
     ),
     CheckRule(
@@ -251,7 +251,7 @@ _ROWS: Final = (
     ),
     CheckRule(
         "default-url", "warning", "A URL in a default",
-        "Data may be sent there although neither the model nor the user chose the address.",
+        "Data can be sent there although neither the model nor the user chose the address.",
         "Remove the default, or set the address when the server is started.",
     ),
     CheckRule(
@@ -297,8 +297,8 @@ _ROWS: Final = (
     ),
     CheckRule(
         "other-revision-field", "info", "A field of another revision",
-        "A host of this revision does not know it.",
-        "No action is needed if hosts may ignore it. Otherwise leave it out in this revision.",
+        "A host that uses this revision does not know the field.",
+        "No action is needed if hosts can ignore it. Otherwise, leave it out in this revision.",
     ),
     CheckRule(
         "older-revisions-lose", "info", "What hosts of older revisions do not see",
