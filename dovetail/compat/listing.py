@@ -17,7 +17,7 @@ from ..ports import Call, Caller, CallHandler, Network, PendingAdmission
 from ..protocol.methods import METHODS, Method
 from ..protocol.raw import RawObject
 from ..protocol.tools import ToolResult
-from ..server.registry import FilteredRegistry, require_scopes
+from ..server.registry import FilteredRegistry, may_use, require_scopes
 from ..server.server import Server
 from ..server.tools import decode_structured
 from .components import wrap
@@ -242,9 +242,12 @@ class Listing(MiddlewareHost):
                 CURRENT.set(current)
 
     async def _list(self, kind: str, **ignored: Any) -> list[Any]:
-        method, known = METHOD_BY_KIND[kind], self._items(kind)
+        from .dependencies import CURRENT
+
+        method, known, current = METHOD_BY_KIND[kind], self._items(kind), CURRENT.get()
         if method not in self._decoded_methods:
-            return [wrap(one, self) for one in known.values()]
+            user = current[0].principal if current and current[1] is self else None
+            return [wrap(one, self) for one in known.values() if may_use(one, user)]
         page = await self._ask(method)  # middleware or a mounted server may change it
         field = "resource_templates" if kind == "templates" else kind
         return [

@@ -166,6 +166,8 @@ class LowLevelServer(MiddlewareHost):
         try:
             request = request_type.kind(method=call.name, params=params)
             value = await self.request_handlers[request_type](request)
+            if request_type is LIST_TOOLS:
+                self._listed = {}  # a schema may have changed
             if call.name in IN_CONNECTION:
                 return await answer_in_connection(call)
             return _make_result(call, value)

@@ -354,3 +354,23 @@ async def test_what_is_not_there_says_so() -> None:
         Server("s", on_nonsense=main)
     with pytest.raises(ConfigError, match="only the streams of stdio_server"):
         await release1().run(object(), object())
+
+
+async def test_arguments_are_checked_against_the_schema_that_was_listed_last() -> None:
+    server: Any = Server("low")
+    types = ["integer"]
+
+    @server.list_tools()
+    async def list_tools() -> list[Tool]:
+        schema = {"type": "object", "properties": {"a": {"type": types[-1]}}}
+        return [Tool(name="show", inputSchema=schema)]
+
+    @server.call_tool()
+    async def call_tool(name: str, arguments: dict[str, Any]) -> Any:
+        return []
+
+    async with pair(server, validate="off") as client:
+        assert (await client.call_tool("show", {"a": "x"}, raise_on_error=False)).is_error
+        types.append("string")
+        await client.list_tools(fresh=True)
+        assert not (await client.call_tool("show", {"a": "x"}, raise_on_error=False)).is_error

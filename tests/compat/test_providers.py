@@ -5,8 +5,15 @@ from typing import Any
 
 import pytest
 
-from dovetail.compat import FastMCP, LocalProvider, PromptsAsTools, ResourcesAsTools
+from dovetail.compat import (
+    FastMCP,
+    LocalProvider,
+    PromptsAsTools,
+    ResourcesAsTools,
+    require_scopes,
+)
 from dovetail.errors import ConfigError
+from dovetail.ports import Principal
 from dovetail.testing import pair
 
 
@@ -97,6 +104,21 @@ async def test_prompts_can_be_tools() -> None:
     assert json.loads(got) == {"messages": [{"role": "user", "content": "Review Emma, short"}]}
     with pytest.raises(Exception, match="Unknown prompt: 'other'"):
         await call(server, "get_prompt", name="other")
+
+
+async def test_a_caller_without_the_scopes_of_a_prompt_does_not_see_it() -> None:
+    server = FastMCP("s", transforms=[PromptsAsTools()])
+    server.prompt(lambda: "hi", name="open")
+    server.prompt(lambda: "hi", name="secret", auth=require_scopes("admin"))
+
+    async def names(*scopes: str) -> list[str]:
+        async with pair(server, user=Principal("ada", scopes=scopes)) as client:
+            listed = json.loads((await client.call_tool("list_prompts")).data)
+            return [one["name"] for one in listed]
+
+    assert await names() == ["open"]
+    assert await names("admin") == ["open", "secret"]
+    assert [one.name for one in await server.list_prompts()] == ["open", "secret"]
 
 
 async def test_resources_can_be_tools() -> None:
