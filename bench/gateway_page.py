@@ -45,8 +45,8 @@ mcp-proxy and supergateway do not support this era.
 ## Memory, and the start of ten servers
 
 The time is measured from the start of the process to a list with the tools of all servers that answer. One of the ten
-servers never answers. FastMCP did not list the tools within {longest} s if it has no time here. The other gateways do
-not merge the lists of servers.
+servers never answers. Where no time is shown for FastMCP, it did not list the tools within {longest} s. The other
+gateways do not merge the lists of servers.
 
 {others}
 ## The machine

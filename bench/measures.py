@@ -268,7 +268,8 @@ ROWS = [
         "s",
         _client,
         programs.big,
-        "one answer from the floor on stdio (FastMCP uses the SDK's client)",
+        "the client receives one answer from the floor's server on stdio (FastMCP uses the SDK's "
+        "client)",
         [OURS, SDK],
         (Goal(None, 1),),
         1,
