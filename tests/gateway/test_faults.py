@@ -199,7 +199,9 @@ async def test_a_server_that_keeps_failing_gets_one_call_per_pause(
     upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "FIRST_PAUSE_SECONDS", 0.02)
-    stage = Stage(upstream, tmp_path, mask_errors=False)
+    # Lazy, because the gateway itself would start a server that is not, and use up the attempt.
+    lazy = {"dovetail": {"start": "lazy"}}
+    stage = Stage(upstream, tmp_path, entry=lazy, mask_errors=False)
     async with stage, Person(stage, Upstream("memory", STATELESS), "ada").connected() as ada:
         while not stage.server.health.is_tripped:
             await text_of(ada, "die", status=3)
