@@ -204,12 +204,8 @@ class Listing(MiddlewareHost):
         """Return the rules of this server and of the session of the current call."""
         if not self._has_session_rules:
             return self._rules
-        from .dependencies import CURRENT
-
-        current = CURRENT.get()
-        state = (
-            self._states.get(current[0].origin.caller) if current and current[1] is self else None
-        )
+        call = self._current_call()
+        state = None if call is None else self._states.get(call.origin.caller)
         return (*self._rules, *(state or {}).get(RULES, ()))
 
     def _mounted_filter(self) -> Any:
@@ -218,14 +214,21 @@ class Listing(MiddlewareHost):
 
     # calls from this process
 
+    def _current_call(self) -> Call | None:
+        """Return the call that this server is answering, if there is one."""
+        from .dependencies import CURRENT
+
+        current = CURRENT.get()
+        return current[0] if current and current[1] is self else None
+
     async def _ask(self, method: str, **params: Any) -> Any:
         """Answer a request of this process, like one of the client that is being answered."""
         from .dependencies import ASKING, CURRENT
 
         current, row = CURRENT.get(), METHODS[method]
         asked = row.params(**params)
-        if current is not None and current[1] is self:
-            call = replace(current[0], method=row, params=asked, raw_params=Raw())
+        if (call := self._current_call()) is not None:
+            call = replace(call, method=row, params=asked, raw_params=Raw())
         else:
             newest = next(each for each in reversed(self.revisions) if not each.dialects)
             caller = Caller(revision=newest, log_level=None)
@@ -242,11 +245,9 @@ class Listing(MiddlewareHost):
                 CURRENT.set(current)
 
     async def _list(self, kind: str, **ignored: Any) -> list[Any]:
-        from .dependencies import CURRENT
-
-        method, known, current = METHOD_BY_KIND[kind], self._items(kind), CURRENT.get()
+        method, known, call = METHOD_BY_KIND[kind], self._items(kind), self._current_call()
         if method not in self._decoded_methods:
-            user = current[0].principal if current and current[1] is self else None
+            user = None if call is None else call.principal
             return [wrap(one, self) for one in known.values() if may_use(one, user)]
         page = await self._ask(method)  # middleware or a mounted server may change it
         field = "resource_templates" if kind == "templates" else kind

@@ -97,7 +97,7 @@ class PinChecks:
         self._approved: set[tuple[str, str]] = set()
         """Those that the user has just approved."""
         self._logged: WeakKeyDictionary[UpstreamServer, dict[str, str]] = WeakKeyDictionary()
-        """The pins that were last reported, by item."""
+        """The pins that were last logged, by item; for "", the number of the items not logged."""
         self._reviews: dict[ItemVersion, asyncio.Task[bool]] = {}
         """The questions that are open or that were answered with no."""
         self._accepted: set[ItemVersion] = set()
@@ -155,7 +155,7 @@ class PinChecks:
             else:
                 self._log(server, item, pin)
         more = len(unapproved) - MAX_REVIEWS
-        if more > 0 and self._is_unreported(server, "", str(more)):
+        if more > 0 and self._mark_reported(server, "", str(more)):
             log.warning("%s: %d more items are new or have changed", server.name, more)
 
     def _record(self, server: UpstreamServer) -> None:
@@ -226,7 +226,7 @@ class PinChecks:
         self._on_change(server)
 
     def _log(self, server: UpstreamServer, item: str, pin: str) -> None:
-        if self._is_unreported(server, item, pin):
+        if self._mark_reported(server, item, pin):
             log.warning(
                 "%s: %s is new or has changed%s. To see the difference and approve it, run: %s",
                 server.name,
@@ -235,12 +235,12 @@ class PinChecks:
                 self._consent.approve_command(server.name, item),
             )
 
-    def _is_unreported(self, server: UpstreamServer, item: str, pin: str) -> bool:
-        """Return whether a version of an item is to be logged, which then counts as done."""
+    def _mark_reported(self, server: UpstreamServer, item: str, pin: str) -> bool:
+        """Remember that a version of an item is logged. Return False if it was logged before."""
         logged = self._logged.setdefault(server, {})
-        is_unreported = logged.get(item) != pin
+        is_first = logged.get(item) != pin
         logged[item] = pin
-        return is_unreported
+        return is_first
 
     # what may be used
 
