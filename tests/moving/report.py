@@ -53,7 +53,7 @@ def _totals(results: dict[str, list[Outcome]]) -> str:
     for kind, title in TITLES.items():
         counted = [each for each in results.get(kind, []) if not each.excluded]
         passed = sum(not each.difference for each in counted)
-        share = f"{100 * passed / len(counted):.0f} %" if counted else ""
+        share = f"{100 * passed / len(counted):.0f}%" if counted else ""
         left_out = len(results.get(kind, [])) - len(counted)
         version = next((f" ({each.requirement})" for each in LIBRARIES if each.key == kind), "")
         rows.append(f"| {title}{version} | {len(counted)} | {passed} | {share} | {left_out} |")
