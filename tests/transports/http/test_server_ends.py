@@ -27,7 +27,7 @@ from tests.transports.http.test_server_streams import greeted
 
 @pytest.mark.parametrize("version", [MODERN, OLD])
 async def test_a_call_that_the_server_cuts_off_at_its_end_is_answered(version: str) -> None:
-    stage = Stage(limits=Limits(shutdown=0.1))
+    stage = Stage(limits=Limits(shutdown=0.1, stream_after=60.0))
     app = stage.server.asgi("/mcp")
     async with on_port(app) as site:
         asking = site.call("wait") if version == MODERN else (await greeted(site)).call("wait")
