@@ -11,7 +11,7 @@ receives.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, final
 
 from msgspec import Raw, Struct, field
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .server.forms import Form
 
 
+@final
 class LostReply(Struct, frozen=True, eq=False):
     """An item that a channel delivers in place of a reply that will never arrive. The channel
     itself stays open."""
@@ -188,6 +189,7 @@ class Caller(Struct, eq=False):
         self.task_ids = (*self.task_ids, id)[-MAX_TASK_IDS:]
 
 
+@final
 class Call(Struct, eq=False):
     """A request that is being answered. Middleware sees the call, may change `params`, and passes
     the call on."""

@@ -243,12 +243,12 @@ class ResponseCache:
         """The number of times that a cached response was returned."""
 
     async def request(
-        self, session: ClientSession, fresh: bool, method: Method, params: Any, **options: Any
+        self, session: ClientSession, fresh: bool, method: Method, params: Any, *options: Any
     ) -> Any:
         """Return the cached response to a request. Ask the server if no response is cached, or if
-        `fresh` is true."""
+        `fresh` is true. The options are those of `ClientSession.request`."""
         if not session.agreed_revision.stateless or _carries_answers(params):
-            return await session.request(method, params, **options)
+            return await session.request(method, params, *options)
         own = self._key(method.name, params, session.agreed_revision.name)
         public = own._replace(owner=None)
         if self._shared is not None:
@@ -262,7 +262,7 @@ class ResponseCache:
             self.hits += 1
             return decode(data, method.result)
         drops = self._cache.drops
-        result = await session.request(method, params, **options)
+        result = await session.request(method, params, *options)
         self._cache.remove(own, public)
         ttl = _ttl_seconds(result.ttl_ms) if isinstance(result, CacheHints) else 0.0
         kept, is_public = None, False

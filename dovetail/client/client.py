@@ -193,6 +193,7 @@ class Client(Requester):
         tap: Tap | None = None,
     ) -> None:
         self._on_log, self._trusted = on_log, trusted
+        self._checks_calls = on_call is not None or validate == "strict"
         self._validation = ResultValidator(validate, limits)
         extension_set = _with_auth_extensions(extensions, auth)
         options = ConnectOptions(
@@ -422,8 +423,10 @@ class Client(Requester):
             ConsentDenied: `on_call` refused the call.
             RequestCancelled: `cancel_request` was called with the id of this call.
         """
-        params = await self._prepare_call(name, arguments, meta)
-        name = params.name
+        params = _make_params(name, arguments, meta)
+        if self._checks_calls:
+            params = await self._check_call(params)
+            name = params.name
         safe = retry or (self._trusted and self._validation.is_repeatable(name))
         with OpenCall(self._open_calls, on_request_id) as call:
             try:
@@ -468,7 +471,7 @@ class Client(Requester):
             meta: Extra `_meta` for the request.
             on_request_id: Called with the id of the request, as in `call_tool`.
         """
-        params = await self._prepare_call(name, arguments, meta)
+        params = await self._check_call(_make_params(name, arguments, meta))
         name = params.name
         await self._connector.get_session(timeout)
         if self._tasks.supports_core and self._validation.task_support(name) is None:
@@ -503,13 +506,8 @@ class Client(Requester):
         """The tasks of the server in either form, for programs that relay them."""
         return self._tasks
 
-    async def _prepare_call(
-        self, name: str, arguments: Any, meta: dict[str, Any] | None
-    ) -> CallToolParams:
-        """Return the params for a call that is valid and that `on_call` allows."""
-        params = CallToolParams(
-            name=name, arguments=Raw(ANY.encode({} if arguments is None else arguments)), meta=meta
-        )
+    async def _check_call(self, params: CallToolParams) -> CallToolParams:
+        """Return the params of a call that is valid and that `on_call` allows."""
         await self._validation.check_call(params, self)
         if self._on_call is not None:
             params = await self._approve_call(params)
@@ -552,6 +550,8 @@ class Client(Requester):
                 await self.list_tools(fresh=True)
                 if not mismatch and self._validation.task_support(params.name) not in supports:
                     raise
+        if type(result) is ToolResult and result.result_type in (None, "complete"):
+            return result, None  # no extension's result; to ask takes 2 µs
         task = self._tasks.started(result, token, manual)
         if task is None:
             result = await self._finish_extension_result(params, result)
@@ -791,6 +791,11 @@ def _with_auth_extensions(extensions: Sequence[Extension], auth: Any) -> Extensi
     ids = {extension.id for extension in extensions}
     needed = [Extension(id=id) for id in getattr(auth, "extensions", ()) if id not in ids]
     return Extensions([*extensions, *needed])
+
+
+def _make_params(name: str, arguments: Any, meta: dict[str, Any] | None) -> CallToolParams:
+    encoded = ANY.encode({} if arguments is None else arguments)
+    return CallToolParams(name=name, arguments=Raw(encoded), meta=meta)
 
 
 def _first_set(*values: float | None) -> float:

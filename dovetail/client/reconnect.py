@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import count
 from secrets import token_hex
 from typing import Any, TypeVar, cast
 
@@ -191,16 +192,27 @@ class Connector:
 
     async def with_login(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Run `attempt`, and run it again after each login that it needs."""
-        for _ in range(MAX_LOGINS_PER_CALL):
+        for refusals in count(1):
             logins = self.logins
             try:
                 return await attempt()
             except Unauthorized as problem:
-                if not problem.curable or self.state == "closed":
-                    raise
-            if logins == self.logins:  # otherwise another call has logged in meanwhile
-                await self.log_in()
-        return await attempt()
+                await self.log_in_after(problem, refusals, logins)
+        raise AssertionError
+
+    async def log_in_after(self, problem: Unauthorized, refusals: int, logins: int) -> None:
+        """Have the user log in because a request was refused, so that it can be sent again. Raise
+        the refusal if that does not help.
+
+        Args:
+            problem: The refusal.
+            refusals: How often this request was refused.
+            logins: The value of `logins` when the request was sent.
+        """
+        if not problem.curable or self.state == "closed" or refusals > MAX_LOGINS_PER_CALL:
+            raise problem
+        if logins == self.logins:  # otherwise another call has logged in meanwhile
+            await self.log_in()
 
     async def log_in(self) -> None:
         """Have the user log in."""

@@ -306,12 +306,11 @@ class Requester:
         with call:
             try:
                 _, result = await attempt()
-            except (HeaderMismatch, Unauthorized) as refusal:
-                if isinstance(refusal, HeaderMismatch):
-                    if row.params is not CallToolParams:
-                        raise
-                    await self._list_all("tools/list", "tools", fresh=True)  # learn the headers
-                _, result = await self._connector.with_login(attempt)
+            except HeaderMismatch:
+                if row.params is not CallToolParams:
+                    raise
+                await self._list_all("tools/list", "tools", fresh=True)  # learn the headers
+                _, result = await attempt()
         return result  # type: ignore[no-any-return]
 
     def _find_method(self, name: str) -> Method:
@@ -344,19 +343,10 @@ class Requester:
         on_progress = on_progress or self._on_progress
         rounds = 0
         while True:
-            attempt = partial(
-                self._request_with_retries,
-                method,
-                params,
-                limit,
-                on_progress,
-                safe,
-                fresh,
-                parent=parent,
-                started=started,
+            session, result = await self._request_with_retries(
+                method, params, limit, on_progress, safe, fresh, None, None, parent, started
             )
-            session, result = await self._connector.with_login(attempt)
-            if manual or not isinstance(result, InputRequiredResult):
+            if manual or type(result) is not InputRequiredResult:
                 return result
             rounds += 1
             if rounds > self._limits.rounds:
@@ -385,41 +375,33 @@ class Requester:
         parent: Any = None,
         started: Callable[[Id], None] | None = None,
     ) -> tuple[ClientSession, Any]:
-        """Send one request. If the connection breaks or the server asks the client to wait, send it
-        again if that is safe and time remains."""
+        """Send one request. If the connection breaks, the server asks the client to wait, or the
+        user has to log in, send it again if that is safe and time remains."""
+        connector = self._connector
         deadline, left = monotonic() + timeout, timeout
-        pauses = attempts = 0
+        pauses = attempts = refusals = 0
         failed_on: ClientSession | None = None
         while True:
-            session = self._connector.session
+            session, logins = connector.session, connector.logins
             if session is None:
-                session = await self._connector.get_session(left)
+                session = await connector.get_session(left)
                 left = round(deadline - monotonic(), 3)
-            if self._connector.callbacks.roots:
-                await self._connector.callbacks.check_roots(session, if_due=True)
+            if connector.callbacks.roots:
+                await connector.callbacks.check_roots(session, if_due=True)
             try:
                 result = await self._send_once(
-                    session,
-                    method,
-                    params,
-                    fresh,
-                    timeout=left,
-                    on_progress=on_progress,
-                    capabilities=capabilities,
-                    log_level=log_level,
-                    parent=parent,
-                    started=started,
-                )
+                    session, method, params, fresh, left, on_progress, started, capabilities,
+                    log_level, parent,
+                )  # fmt: skip
             except ConnectionClosed as problem:
                 # A session that is ending refuses many requests, but that is one failure.
                 attempts += problem.sent or session is not failed_on
                 failed_on, pause = session, backoff(pauses)
                 pauses, left = pauses + 1, deadline - monotonic() - pause
                 may_repeat = (safe or not problem.sent) and attempts <= self._limits.restarts
-                if not may_repeat or not self._connector.can_reconnect or left <= 0:
+                if not may_repeat or not connector.can_reconnect or left <= 0:
                     raise ConnectionClosed(f"{method}: {problem}", sent=problem.sent) from None
                 await asyncio.sleep(pause)
-                continue
             except Overloaded as problem:
                 # The server has not processed it, so even a tool call is safe to send again.
                 pauses += 1
@@ -428,14 +410,18 @@ class Requester:
                 if problem.retry_after is None or left <= 0:
                     raise
                 await asyncio.sleep(pause)
-                continue
+            except Unauthorized as problem:
+                refusals += 1
+                await connector.log_in_after(problem, refusals, logins)
+                deadline, left = monotonic() + timeout, timeout  # a login may take minutes
             except (InvalidParams, MethodNotFound):
                 self._cache.drop_stale_lists(method)
                 raise
-            self._connector.reset_losses()
-            if method == "tools/list":
-                result = self._connector.register_tools(result)
-            return session, result
+            else:
+                connector.reset_losses()
+                if method == "tools/list":
+                    result = connector.register_tools(result)
+                return session, result
 
     def _send_once(
         self,
@@ -443,7 +429,12 @@ class Requester:
         method: str,
         params: Any,
         fresh: bool,
-        **options: Any,
+        timeout: float,
+        on_progress: OnProgress | None,
+        started: Callable[[Id], None] | None,
+        capabilities: ClientCapabilities | None,
+        log_level: str | None,
+        parent: Any,
     ) -> Awaitable[Any]:
         revision = session.agreed_revision
         row = self.extensions.extension_method(method, revision.stateless) or METHODS.get(method)
@@ -453,21 +444,22 @@ class Requester:
             )
         is_raw = type(params) is RawObject
         if row.params is CallToolParams and not is_raw and params.task is not None:
-            row = CALL_AS_TASK
-            options["on_progress"] = None  # progress continues after the call
+            row, on_progress = CALL_AS_TASK, None  # progress continues after the call
         ask = session.request
         if row.cacheable and not is_raw:
             ask = partial(self._cache.request, session, fresh)
         wrapped = self.extensions.layers.get(method, ())
         if self._send is None and not wrapped:
-            return ask(row, params, **options)
+            return ask(row, params, timeout, on_progress, started, capabilities, log_level, parent)
         server = Caller(revision, session.server_info, session.peer_capabilities)
         call = Call(0, row, Params() if params is None else params, server, self)
         if ask == session.request:  # the id is known once the request is sent
-            options["started"] = partial(_set_id, call, options["started"])
+            started = partial(_set_id, call, started)
 
         async def send(sent: Call) -> Any:
-            result = await ask(row, sent.params, **options)
+            result = await ask(
+                row, sent.params, timeout, on_progress, started, capabilities, log_level, parent
+            )
             return RawObject.parse(row.result or Result, result) if is_raw else result
 
         call.protocol_handler = send
@@ -504,9 +496,7 @@ class Requester:
         """
         limit = self._connector.timeout if timeout is None else timeout
         method = ping_method(await self._connector.get_session(limit))
-        await self._connector.with_login(
-            partial(self._request_with_retries, method, None, limit, None, safe=True, fresh=True)
-        )
+        await self._request_with_retries(method, None, limit, None, safe=True, fresh=True)
 
     async def _list_all(self, method: str, field: str, fresh: bool) -> list[Any]:
         """Return all pages of a list, or an empty list if the server does not offer that kind of

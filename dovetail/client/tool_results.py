@@ -93,8 +93,8 @@ class ResultValidator:
 
     def check(self, name: str, result: ToolResult) -> None:
         """Validate a result against the output schema of its tool."""
-        tool = self.find(name)
-        if self._mode == "off" or tool is None or tool.output_schema is None:
+        tool = None if self._tools is None else self._tools.get(name)
+        if tool is None or tool.output_schema is None or self._mode == "off":
             return
         problem = self._problem(tool, result.structured_content)
         if not problem:

@@ -8,7 +8,8 @@ for it. No exception escapes.
 import asyncio
 import os
 import sys
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -35,18 +36,32 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
-async def answer(call: Call, handle: CallHandler, outgoing: MessageEncoder) -> bytes | None:
-    """Return the reply to a call, or None if the call was cancelled."""
+Finish = Callable[[Call, Any, bytes | None], None]
+"""A function that receives a call, how to reply to it, and the reply; None if it was cancelled."""
+
+
+async def run_call(
+    call: Call, handle: CallHandler, outgoing: MessageEncoder, finish: Finish, reply: Any
+) -> None:
+    """Let a handler answer a call, and pass the reply to `finish`."""
     failure: BaseException | None = None
-    revision = call.caller.revision
+    result: Any = None
     try:
         if call.cancelled:
             raise asyncio.CancelledError
         result = await handle(call)
         if type(result) is not Raw:
-            result = revision.lower_result(call.method, result)
+            result = call.caller.revision.lower_result(call.method, result)
     except BaseException as error:
         failure = error
+    finish(call, reply, _encode_reply(call, result, failure, outgoing))
+
+
+def _encode_reply(
+    call: Call, result: Any, failure: BaseException | None, outgoing: MessageEncoder
+) -> bytes | None:
+    """Return the reply to a call, or None if the call was cancelled."""
+    revision = call.caller.revision
     if call.cancelled:
         acknowledged = revision.cancelled_result
         return None if acknowledged is None else outgoing.encode_result(call.id, acknowledged)
@@ -107,22 +122,18 @@ def _can_be_sent(error: ProtocolError) -> bool:
     return isinstance(code, int) and not isinstance(code, bool) and isinstance(error.message, str)
 
 
-EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
-"""The task options that run the first step immediately, if this Python version supports that. Most
-tasks finish in their first step."""
+if sys.version_info >= (3, 12):
+    new_task: Any = partial(asyncio.Task, eager_start=True)
+else:
+    new_task = asyncio.Task
+"""Creates a task, without the checks of `loop.create_task`. The task runs its first step
+immediately if this Python version supports that. Most tasks finish in their first step."""
 
 
 def check_id(calls: Mapping[Id, Call], id: Id) -> None:
     """Raise an error if a session already has a request with this id in flight."""
     if id in calls:
         raise InvalidRequest(f"A request with id {id!r} is still in flight")
-
-
-def start_task(
-    call: Call, work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop
-) -> None:
-    """Answer a call in its own task. This is `loop.create_task` without its checks."""
-    call.task = asyncio.Task(work, loop=loop, **EAGER)
 
 
 def cancel(call: Call) -> None:

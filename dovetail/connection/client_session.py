@@ -51,7 +51,7 @@ from ..revisions import (
     error_from_wire,
 )
 from . import handshake, stateless
-from .answer import answer, check_id, start_task
+from .answer import check_id, new_task, run_call
 from .connection import Connection, OnProgress, PeerError, PendingRequest, Reply
 from .era_detection import EraDetection
 from .extension import Extensions
@@ -210,7 +210,6 @@ class ClientSession:
         self,
         method: Method,
         params: Any,
-        *,
         timeout: float | None,
         on_progress: OnProgress | None = None,
         started: Callable[[Id], None] | None = None,
@@ -424,14 +423,14 @@ class ClientSession:
 
     def start(self, call: Call, reply: Reply) -> None:
         """Answer a call in its own task."""
-        start_task(call, self._run(call, reply), self.loop)
+        work = run_call(call, self._answer, self.connection.encoder, self._finish, reply)
+        call.task = new_task(work, loop=self.loop)
 
     def forget(self, call: Call) -> None:
         """Remove an unstarted call from the in-flight table."""
         del self.connection.open_calls[call.id]
 
-    async def _run(self, call: Call, reply: Reply) -> None:
-        data = await answer(call, self._answer, self.connection.encoder)
+    def _finish(self, call: Call, reply: Reply, data: bytes | None) -> None:
         call.finished = True
         calls = self.connection.open_calls
         if calls.get(call.id) is call:

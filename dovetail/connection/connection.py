@@ -201,11 +201,12 @@ class Connection:
 
     def receive(self, data: Incoming) -> None:
         """Handle one message from the channel."""
-        if isinstance(data, LostReply):
+        # Types are compared here, because isinstance() is slow (0.2 µs) if the answer is no.
+        if type(data) is LostReply:
             self._fail(self._pending.pop(data.id, None), data.error)
             return
         try:
-            if isinstance(data, TooLong):
+            if type(data) is TooLong:
                 limit = data.limit or self.limits.incoming
                 text = f"The message exceeds the limit of {limit} bytes"
                 raise Malformed(TooLarge.code, text, *peek_id(data.head))
@@ -250,16 +251,16 @@ class Connection:
             refusal = error if isinstance(error, ProtocolError) else _unforeseen(request)
             reply(None, self.encoder.encode_failure(request.id, refusal, handler.revision))
             return
-        if isinstance(call, bytes):
-            if (admission := handler.admission) is None:
-                reply(None, call)
+        if type(call) is Call:
+            if len(self.open_calls) > self._max_in_flight or self._queue:
+                self._enqueue(call, reply, size)
             else:
-                handler.admission = None
-                _background.start(self._reply_after(admission, request, call, reply))
-        elif len(self.open_calls) > self._max_in_flight or self._queue:
-            self._enqueue(call, reply, size)
+                handler.start(call, reply)
+        elif (admission := handler.admission) is None:
+            reply(None, call)
         else:
-            handler.start(call, reply)
+            handler.admission = None
+            _background.start(self._reply_after(admission, request, call, reply))
 
     async def _reply_after(
         self, admission: PendingAdmission, request: Request, data: bytes, reply: Reply
@@ -455,7 +456,7 @@ class Connection:
         pending = self._pending.pop(message.id, None)
         if pending is None:
             log.debug("Ignored a reply with id %r: no request with this id is pending", message.id)
-        elif isinstance(message, ErrorResponse):
+        elif type(message) is ErrorResponse:
             error = message.error
             if error.code == ParseError.code or message.id is None:
                 log.warning("The peer could not read a message: %s", error.message)

@@ -65,7 +65,7 @@ from ..protocol.tasks import EXTENSION as TASKS
 from ..protocol.utilities import SEVERITY, ListenResult
 from ..revisions import DRAFT_DIALECT, Revision, decode
 from . import handshake, stateless
-from .answer import answer, cancel, check_id, start_task
+from .answer import cancel, check_id, new_task, run_call
 from .connection import Reply
 from .encode import MessageEncoder
 from .input_requests import ClientRefused, identify_request
@@ -83,6 +83,7 @@ log = get_logger("connection")
 
 Notify = Callable[[str, Params], None]
 RESOURCES_CHANGED = "resources/changed"
+_QUESTIONS = frozenset({InputRequired, UrlRequired})
 
 
 class MessageSource(Protocol):
@@ -268,10 +269,10 @@ class Dispatcher:
 
     def start(self, call: Call, reply: Reply) -> None:
         """Answer a call in its own task, then pass on the reply."""
-        start_task(call, self._run(call, reply), self.loop)
+        work = run_call(call, self.answer, self.encoder, self._finish, reply)
+        call.task = new_task(work, loop=self.loop)
 
-    async def _run(self, call: Call, reply: Reply) -> None:
-        data = await answer(call, self.answer, self.encoder)
+    def _finish(self, call: Call, reply: Reply, data: bytes | None) -> None:
         call.finished = True
         self.running.discard(call)
         calls = call.connection.open_calls
@@ -328,23 +329,26 @@ class Dispatcher:
                 result = await handle(call)
             except UrlRequired as error:
                 result = error
-            if isinstance(result, (InputRequired, UrlRequired)):
+            if type(result) in _QUESTIONS:
                 result = await self.round_trips.answer_explicit(call, handle, result, request_key)
         if type(result) is RawObject:
             return stateless.sign_raw_result(result, self._signature(call.caller.revision))
         if isinstance(result, Result):
-            if isinstance(result, InputRequiredResult) and result.request_state is not None:
+            if type(result) is InputRequiredResult and result.request_state is not None:
                 stored = self.service.expect_round(call, result.request_state)
                 if stored is not None:
                     await stored
-            if call.caller.revision.stateless:
-                return stateless.sign_result(result, self.service.info, call.caller.revision)
+            signature = self._signature(call.caller.revision)
+            if signature is not None:
+                return stateless.sign_result(result, signature, call.caller.revision)
         return result
 
     def _signature(self, revision: Revision) -> Raw | None:
         """Return the server's info as it is sent in each result, or None if it is not sent."""
+        if not revision.stateless:
+            return None
         found = self._signatures.get(revision)
-        if found is None and revision.stateless:
+        if found is None:
             found = self._signatures[revision] = Raw(encode(revision.lower(self.service.info)))
         return found
 

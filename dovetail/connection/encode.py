@@ -78,19 +78,15 @@ class MessageEncoder:
 
     def encode_request(self, id: Id, revision: Revision, method: Method, params: Any) -> bytes:
         """Return a request as bytes, or raise InternalError or TooLarge if it cannot be encoded."""
-        wire = revision.lower_params(method, params)
-        return self.encode(
-            Request(id, revision.wire_name(method.name), NO_PARAMS if wire is None else wire)
-        )
+        name, wire = revision.lower_message(method, params)
+        return self.encode(Request(id, name, NO_PARAMS if wire is None else wire))
 
     def encode_notification(self, revision: Revision, method: Method, params: Any) -> bytes | None:
         """Return a notification as bytes, or log the error and return None if it cannot be
         encoded."""
         try:
-            wire = revision.lower_params(method, params)
-            return self.encode(
-                Notification(revision.wire_name(method.name), NO_PARAMS if wire is None else wire)
-            )
+            name, wire = revision.lower_message(method, params)
+            return self.encode(Notification(name, NO_PARAMS if wire is None else wire))
         except ProtocolError as error:
             log.warning("Could not send %s: %s", method.name, error)
             return None

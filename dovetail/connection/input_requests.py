@@ -659,7 +659,7 @@ def identify_request(call: Call) -> RequestKey:
     request."""
     params, principal = call.params, call.caller.principal
     arguments = getattr(params, "arguments", None)
-    if isinstance(arguments, dict):
+    if type(arguments) is dict:
         arguments = {**arguments}
     name = getattr(params, "name", None) or getattr(params, "uri", None)
     return None if principal is None else principal.id, call.method.name, name, arguments

@@ -23,7 +23,7 @@ from ..net import network_of
 from ..ports import Call, Caller
 from ..protocol.base import PROGRESS_TOKEN, Params
 from ..protocol.lifecycle import ProgressParams
-from .answer import EAGER
+from .answer import new_task
 
 log = get_logger("connection")
 
@@ -65,7 +65,7 @@ class NotificationRunner:
                     f"{count} notifications are already being handled; the limit is {most}"
                 )
         # Start as eagerly as requests do; otherwise a later request would be handled first.
-        task = asyncio.Task(_logged(handler, call), loop=asyncio.get_running_loop(), **EAGER)
+        task = new_task(_logged(handler, call), loop=asyncio.get_running_loop())
         self._tasks.add(task)
         self._counts[key] += 1
         task.add_done_callback(partial(self._done, key))

@@ -97,9 +97,9 @@ def missing_version(method: str) -> InvalidParams:
     )
 
 
-def sign_result(result: Any, info: Implementation, revision: Revision) -> Any:
-    """Return a result with the server's info in its `_meta`."""
-    meta = {SERVER_INFO: revision.lower(info)}
+def sign_result(result: Any, signature: Any, revision: Revision) -> Any:
+    """Return a result with the server's info, lowered or encoded, in its `_meta`."""
+    meta = {SERVER_INFO: signature}
     if result.meta is not None:
         meta |= result.meta
     return replace(result, meta=meta, result_type=result.result_type or revision.result_type)

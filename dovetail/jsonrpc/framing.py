@@ -5,13 +5,14 @@ line of many megabytes takes linear time. A line that exceeds the limit is disca
 up to its newline, and replaced by one `TooLong`. The lines before and after it are not lost.
 """
 
-from typing import Final
+from typing import Final, final
 
 from msgspec import Struct
 
 HEAD_BYTES: Final = 256
 
 
+@final
 class TooLong(Struct, frozen=True):
     """A line that exceeded the limit. Its first bytes may show which request to answer."""
 

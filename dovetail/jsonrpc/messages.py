@@ -15,7 +15,7 @@ Outgoing: msgspec encodes in one pass. Callers handle values that cannot be enco
 """
 
 import re
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, final
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -55,6 +55,7 @@ class Error(Struct, omit_defaults=True, gc=False):
     data: Any = None
 
 
+@final
 class ErrorResponse(Struct, tag_field="jsonrpc", tag="2.0", gc=False):
     """The response to a request that failed. The id is null only if it could not be read."""
 

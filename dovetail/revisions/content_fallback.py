@@ -82,8 +82,11 @@ def _object_schema(schema: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _object_value(structured: Any) -> Any:
-    raw = isinstance(structured, Raw) and bytes(memoryview(structured)[:1]) != b"{"
-    return None if raw or isinstance(structured, (list, str, int, float)) else structured
+    # The type first: most results are raw, and to find with isinstance() that they are nothing else
+    # took 2 µs.
+    if type(structured) is Raw:
+        return structured if bytes(memoryview(structured)[:1]) == b"{" else None
+    return None if isinstance(structured, (list, str, int, float)) else structured
 
 
 def _untitled_schema(schema: dict[str, Any] | None) -> dict[str, Any] | None:

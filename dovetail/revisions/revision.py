@@ -97,17 +97,18 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
     retired: Mapping[int, int] = {}
     """The error codes that may no longer be sent, and their replacements."""
 
-    _steps: dict[type, Conversion | None] = {}
+    lowerings: dict[type, Conversion | None] = {}
+    """How values of each type are lowered, as far as it is known; None if they never change."""
 
     def lower(self, value: Any) -> Any:
         """Return `value` in this revision's form: the same object if nothing changes, otherwise a
         copy. A RawObject becomes the dict to encode."""
         kind = type(value)
         try:
-            step = self._steps[kind]
+            step = self.lowerings[kind]
         except KeyError:
             build = RawLowering if kind is RawObject else build_lowering
-            step = self._steps[kind] = build(self, kind)
+            step = self.lowerings[kind] = build(self, kind)
         return value if step is None else step(value)
 
     def lift_params(self, method: Method, raw: Any) -> Any:
@@ -119,10 +120,16 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
 
     def lower_params(self, method: Method, params: Any) -> Any:
         """Lower params for sending."""
-        dialect = self.dialects.get(method.name)
-        if dialect and dialect.lower_params:
-            return dialect.lower_params(_as_typed(params))
-        return self.lower(params)
+        return self.lower_message(method, params)[1]
+
+    def lower_message(self, method: Method, params: Any) -> tuple[str, Any]:
+        """Return the wire name of a method, and its params lowered for sending."""
+        name = method.name
+        dialect = self.dialects.get(name)
+        if dialect is None:
+            return name, self.lower(params)
+        lower = dialect.lower_params
+        return dialect.name or name, lower(_as_typed(params)) if lower else self.lower(params)
 
     def lift_result(self, method: Method, raw: Any) -> Any:
         """Decode the result of a method."""
@@ -207,4 +214,4 @@ def evolve(
         | dict(instead),
         "methods": (before.methods | set(methods)) - set(without),
     }
-    return replace(before, **({"name": name, "version": name, "_steps": {}} | changed | facts))
+    return replace(before, **({"name": name, "version": name, "lowerings": {}} | changed | facts))

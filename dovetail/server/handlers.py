@@ -307,7 +307,9 @@ class Handlers(RunnableService):
 
         def make_signed_result(call: Call, visible: Snapshot[Any]) -> Any:
             result, revision = make_result(call, visible), call.revision
-            return sign_result(result, self.info, revision) if revision.stateless else result
+            if not revision.stateless:
+                return result
+            return sign_result(result, revision.lower(self.info), revision)
 
         async def answer(call: Call) -> Any:
             if not registry.was_used:

@@ -151,7 +151,7 @@ async def test_an_answer_that_is_given_up_by_itself_is_a_task_that_is_cancelled(
 async def test_a_list_goes_on_after_a_task_that_is_not_there_any_more() -> None:
     async with handmade(CORE, on_elicit=lambda request: {"echo": "x"}) as (_, server):
         made = [
-            (await begin(server, **({"ttl": 1000} if number == 99 else {})))["taskId"]
+            (await begin(server, **({"ttl": 3000} if number == 99 else {})))["taskId"]
             for number in range(101)
         ]
         first = (await server.ask("tasks/list"))["result"]
@@ -178,10 +178,14 @@ async def test_tasks_are_bounded_in_number_and_age() -> None:
     async with handmade(
         CORE, on_elicit=lambda request: {"echo": "x"}, limits=Limits(tasks_each=2)
     ) as (_, server):
-        first = await begin(server, ttl=30)
+        await begin(server)
         await begin(server)
         refused = await server.ask("elicitation/create", as_task("One more?"))
         assert refused["error"]["code"] == -31001
+    async with handmade(
+        CORE, on_elicit=lambda request: {"echo": "x"}, limits=Limits(tasks_each=1)
+    ) as (_, server):
+        first = await begin(server, ttl=30)
         while "error" not in await look(server, first["taskId"]):
             await asyncio.sleep(0.01)
         await begin(server)

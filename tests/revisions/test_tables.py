@@ -107,7 +107,7 @@ def test_only_the_draft_dialect_acknowledges_a_cancelled_call() -> None:
 @each_of_all
 def test_no_revision_shares_its_memory_with_another(revision: Revision) -> None:
     others = [other for other in ALL if other is not revision]
-    assert all(other._steps is not revision._steps for other in others)
+    assert all(other.lowerings is not revision.lowerings for other in others)
 
 
 @each_of_all
