@@ -195,6 +195,17 @@ def test_the_memory_of_combinations_is_bounded_in_number_and_length() -> None:
     assert (policy.remembered, policy.known) == before
 
 
+def test_heads_for_which_there_is_no_room_are_remembered_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ladder, "MAX_REMEMBERED_HEADS", 4)
+    monkeypatch.setattr(ladder, "FORGET_AFTER", 10)
+    policy = Policy(OFFICIAL)
+    heads = [passed(policy=policy, mcp_session_id=f"s{number}") for number in range(4 + 10)]
+    assert list(policy.remembered.values()) == heads[-1:]
+    assert [head.session for head in heads] == [f"s{number}" for number in range(4 + 10)]
+
+
 def test_the_head_is_read_once() -> None:
     found = passed(
         mcp_protocol_version=f" {CLASSIC} ", mcp_session_id="abc", last_event_id="s-7", x_other="é"
