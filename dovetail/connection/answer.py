@@ -8,8 +8,7 @@ for it. No exception escapes.
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -122,12 +121,14 @@ def _can_be_sent(error: ProtocolError) -> bool:
     return isinstance(code, int) and not isinstance(code, bool) and isinstance(error.message, str)
 
 
-if sys.version_info >= (3, 12):
-    new_task: Any = partial(asyncio.Task, eager_start=True)
-else:
-    new_task = asyncio.Task
-"""Creates a task, without the checks of `loop.create_task`. The task runs its first step
-immediately if this Python version supports that. Most tasks finish in their first step."""
+def new_task(
+    work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop
+) -> "asyncio.Task[None]":
+    """Create a task, without the checks of `loop.create_task`. The task runs its first step
+    immediately if this Python version supports that: most tasks finish in their first step."""
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(work, loop=loop, eager_start=True)
+    return asyncio.Task(work, loop=loop)
 
 
 def check_id(calls: Mapping[Id, Call], id: Id) -> None:

@@ -424,7 +424,7 @@ class ClientSession:
     def start(self, call: Call, reply: Reply) -> None:
         """Answer a call in its own task."""
         work = run_call(call, self._answer, self.connection.encoder, self._finish, reply)
-        call.task = new_task(work, loop=self.loop)
+        call.task = new_task(work, self.loop)
 
     def forget(self, call: Call) -> None:
         """Remove an unstarted call from the in-flight table."""

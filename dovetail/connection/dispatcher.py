@@ -270,7 +270,7 @@ class Dispatcher:
     def start(self, call: Call, reply: Reply) -> None:
         """Answer a call in its own task, then pass on the reply."""
         work = run_call(call, self.answer, self.encoder, self._finish, reply)
-        call.task = new_task(work, loop=self.loop)
+        call.task = new_task(work, self.loop)
 
     def _finish(self, call: Call, reply: Reply, data: bytes | None) -> None:
         call.finished = True
@@ -316,15 +316,12 @@ class Dispatcher:
             except ProtocolError as error:
                 call.refusal = error
                 raise
-        handle = self.service.answer
-        if self.round_trips.applies_to(call):
+        handle, revision = self.service.answer, call.caller.revision
+        if revision.stateless and self.round_trips.applies_to(call):
             result = await self.round_trips.answer(call, handle)
         else:
-            request_key = (
-                identify_request(call)
-                if call.method.asks and call.caller.revision.stateless
-                else None
-            )
+            asks = revision.stateless and call.method.asks
+            request_key = identify_request(call) if asks else None
             try:
                 result = await handle(call)
             except UrlRequired as error:
@@ -332,15 +329,14 @@ class Dispatcher:
             if type(result) in _QUESTIONS:
                 result = await self.round_trips.answer_explicit(call, handle, result, request_key)
         if type(result) is RawObject:
-            return stateless.sign_raw_result(result, self._signature(call.caller.revision))
+            return stateless.sign_raw_result(result, self._signature(revision))
         if isinstance(result, Result):
             if type(result) is InputRequiredResult and result.request_state is not None:
                 stored = self.service.expect_round(call, result.request_state)
                 if stored is not None:
                     await stored
-            signature = self._signature(call.caller.revision)
-            if signature is not None:
-                return stateless.sign_result(result, signature, call.caller.revision)
+            if revision.stateless:
+                return stateless.sign_result(result, self._signature(revision), revision)
         return result
 
     def _signature(self, revision: Revision) -> Raw | None:

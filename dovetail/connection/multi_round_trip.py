@@ -117,8 +117,8 @@ class MultiRoundTrip:
             raise missing_extra('Encrypting answers for resume="replay"', "http")
 
     def applies_to(self, call: Call) -> bool:
-        """Return whether a call may ask questions or carries answers."""
-        if not call.method.asks or not call.caller.revision.stateless:
+        """Return whether a stateless-era call may ask questions or carries answers."""
+        if not call.method.asks:
             return False
         if call.params.request_state is not None:
             return True

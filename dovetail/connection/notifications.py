@@ -65,7 +65,7 @@ class NotificationRunner:
                     f"{count} notifications are already being handled; the limit is {most}"
                 )
         # Start as eagerly as requests do; otherwise a later request would be handled first.
-        task = new_task(_logged(handler, call), loop=asyncio.get_running_loop())
+        task = new_task(_logged(handler, call), asyncio.get_running_loop())
         self._tasks.add(task)
         self._counts[key] += 1
         task.add_done_callback(partial(self._done, key))

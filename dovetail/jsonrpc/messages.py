@@ -92,13 +92,17 @@ class Malformed(Exception):
         self.reply = reply
 
 
+_ABSENT = Raw()
+"""Compared by identity: `bytes(result)` would copy the whole result."""
+
+
 class _Envelope(Struct, gc=False):
     jsonrpc: str = ""
     id: Id | None | UnsetType = UNSET
     method: str | UnsetType = UNSET
     params: Raw = NO_PARAMS
-    result: Raw = Raw()
-    error: Raw = Raw()
+    result: Raw = _ABSENT
+    error: Raw = _ABSENT
 
 
 class _Error(Struct, gc=False):
@@ -143,12 +147,12 @@ def decode(data: bytes) -> Message | Batch:
 def _message(envelope: _Envelope) -> Message:
     id, method = envelope.id, envelope.method
     if envelope.jsonrpc != "2.0":
-        answers = method is UNSET and bool(bytes(envelope.result) or bytes(envelope.error))
+        has_answer = envelope.result is not _ABSENT or envelope.error is not _ABSENT
         raise Malformed(
             INVALID_REQUEST,
             'Not a JSON-RPC 2.0 message: "jsonrpc" must be "2.0"',
             _known(id),
-            answers,
+            method is UNSET and has_answer,
         )
     if method is not UNSET:
         if id is UNSET:
@@ -158,7 +162,8 @@ def _message(envelope: _Envelope) -> Message:
                 INVALID_REQUEST, "A request id must be a string or an integer, not null"
             )
         return Request(id, method, envelope.params)
-    if bytes(envelope.error) not in (b"", b"null"):  # some peers send a null error with the result
+    if envelope.error is not _ABSENT and bytes(envelope.error) != b"null":
+        # Some peers send a null error with the result.
         try:
             error = _error(envelope.error)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
@@ -166,7 +171,7 @@ def _message(envelope: _Envelope) -> Message:
                 INVALID_REQUEST, f"The error in the reply is malformed: {problem}", _known(id), True
             ) from None
         return ErrorResponse(_known(id), Error(error.code, error.message, error.data))
-    if len(bytes(envelope.result)) and isinstance(id, (int, str)):
+    if envelope.result is not _ABSENT and isinstance(id, (int, str)):
         return Response(id, envelope.result)
     raise Malformed(INVALID_REQUEST, "Not a request, notification or reply", _known(id), None)
 
