@@ -75,11 +75,42 @@ About half of the time of a call is spent in uvicorn, as it is for the floor. Th
 task per call, which takes an extra loop iteration before Python 3.12, and on checking the headers, the params, the
 arguments and the result.
 """  # noqa: E501
-PROFILES = {
-    "import": "python -X importtime -c 'from dovetail import Server'",
-}
-"""The commands that profile a row, if `bench.profiled` cannot."""
+_TOKEN = """
+In addition to the work of the open server, the server computes the digest of the token, looks it up, and counts the call
+for the rate limit of its owner. Without a token, callers on the same machine are not counted.
+"""  # noqa: E501
+_IN_MEMORY = """
+In memory, the SDK passes objects and does not encode messages. Dovetail lowers, encodes and decodes messages as it does on
+other transports, so that an in-memory test shows exactly what would be sent. Each call also takes four loop iterations.
+"""  # noqa: E501
+_CLIENT_HTTP = """
+Each call is one HTTP request. About a third of the client's time is spent in the system call that sends it. The rest is
+spread over many small steps: encoding, parsing the response, and waking up the task that waits.
+"""  # noqa: E501
+_REDACT = """
+The server searches each encoded result for strings, and calls the function for each of them. A result with 50 rows has
+about as many strings, so that this takes longer than encoding the result.
+"""  # noqa: E501
+_MIDDLEWARE = """
+With middleware, the server cannot send encoded bytes that it has kept, and decodes what the middleware could look at.
+"""  # noqa: E501
+_TASK = """
+The three requests of a task (start, look, result) pass through the client and the server in the same process. The time is
+spread over many small steps.
+"""  # noqa: E501
+_SUBSCRIBERS = """
+Each change is written to the socket of each subscriber. More than half of the time is spent in these writes, which are
+system calls.
+"""  # noqa: E501
 WHY = {
+    "import": """
+The time is spread over the modules of Dovetail, which define the types of the protocol, and modules of the standard
+library.
+""",  # noqa: E501
+    "stdio_in_turn": """
+Each call takes an iteration of the event loop with three system calls, to wait, to read and to write. They account for
+about two fifths of the time. With many calls in flight, one iteration serves many calls.
+""",  # noqa: E501
     "stdio_pipelined": """
 A call takes about five times as long as in the floor, which only decodes and encodes. Each call is an asyncio task, so that
 it can be cancelled individually. Python 3.12 starts tasks eagerly; on earlier versions, the task accounts for more than a
@@ -87,11 +118,34 @@ quarter of the time. The rest is spread over many small steps.
 """,  # noqa: E501
     "http_stateless_32": _HTTP,
     "http_handshake_32": _HTTP,
-    "in_memory": """
-In memory, the SDK passes objects and does not encode messages. Dovetail lowers, encodes and decodes messages as it does on
-other transports, so that an in-memory test shows exactly what would be sent. Each call also takes four loop iterations.
+    "http_api_key": _TOKEN,
+    "http_jwt": _TOKEN,
+    "http_provider": """
+The server reads the token from its file for each request, so that a token that another process revokes is refused at once.
+The read is asynchronous, so that the request cannot take the fast path, which answers calls without ASGI.
 """,  # noqa: E501
+    "sessions_10000": """
+Each call is in a different session, so that the server decrypts a session id and restores the session for each call.
+""",  # noqa: E501
+    "in_memory": _IN_MEMORY,
+    "in_memory_64": _IN_MEMORY,
+    "client_http": _CLIENT_HTTP,
+    "client_http_64": _CLIENT_HTTP,
+    "redact_call": _REDACT,
+    "redact_table": _REDACT,
+    "middleware_list": _MIDDLEWARE,
+    "middleware_table": _MIDDLEWARE,
+    "isolated_call": """
+While a call runs, the server starts the next spare process, which competes with the call for the CPU.
+""",  # noqa: E501
+    "tasks_memory": _TASK,
+    "tasks_file": """
+In addition to the work of a task in memory, each task takes six SQL statements.
+""",
+    **dict.fromkeys(("subscribers_1", "subscribers_10", "subscribers_100"), _SUBSCRIBERS),
 }
+PROFILES = {"import": "python -X importtime -c 'from dovetail import Server'"}
+"""The commands that profile a row, if `bench.profiled` cannot."""
 
 
 def why(row: str) -> str:

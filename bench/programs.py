@@ -128,7 +128,8 @@ def tasks(store: str) -> Callable[[Implementation, float], Figure]:
     """Measure the CPU time of a task, in milliseconds, with a store: "memory" or "file"."""
 
     def measure(implementation: Implementation, seconds: float) -> Figure:
-        command = [implementation.python, str(HERE / "tasks.py"), "--tasks", str(TASKS)]
+        python = [implementation.python, *implementation.flags]
+        command = [*python, str(HERE / "tasks.py"), "--tasks", str(TASKS)]
         done = subprocess.run(
             [*command, "--one", MODERN, store], check=True, capture_output=True, text=True
         )
