@@ -23,6 +23,10 @@ from .implementations import PYTHON_VERSION, ROOT, Implementation, install
 from .measures import ROWS
 from .rows import Fixture, Row
 
+SHORT, FULL = (1, 0.3), (3, 0.8)
+"""The number of rounds, and the duration of each measurement in seconds. A full run has to take
+less than 12 minutes."""
+
 
 def measured(rows: Iterable[Row], rounds: int, seconds: float) -> Iterator[tuple[Row, Figures]]:
     """Measure the rows, one group after the other, and yield each with its figures."""
@@ -78,7 +82,7 @@ def main() -> None:
     begun = time.monotonic()
     found: dict[str, Figures] = {}
     print(words.heading())
-    for row, figures in measured(rows, *((1, 0.3) if given.short else (3, 1.0))):
+    for row, figures in measured(rows, *(SHORT if given.short else FULL)):
         found[row.name] = figures
         print(words.line(row, figures), flush=True)
     print(

@@ -122,7 +122,7 @@ def goals(found: dict[str, Figures], python: str) -> Iterator[tuple[Row, Goal, s
 
 def line(row: Row, figures: Figures) -> str:
     """Format a row for the terminal."""
-    cells = "".join(f"{quantity(row, figures.get(one.name)):>16}" for one in ALL)
+    cells = "".join(f"{quantity(row, figures.get(one.name)):>18}" for one in ALL)
     ratios = "".join(f"{gain(row, figures, than) or ''!s:>20}" for than in (SDK, FLOOR))
     ours = figures[OURS.name].cpu
     return f"{row.name:22}{cells}{ratios}{duration(ours) if ours else '':>12}"
@@ -130,7 +130,7 @@ def line(row: Row, figures: Figures) -> str:
 
 def heading() -> str:
     """Return the heading of the rows for the terminal."""
-    names = "".join(f"{one.name:>16}" for one in ALL)
+    names = "".join(f"{one.name:>18}" for one in ALL)
     return f"{'':22}{names}{'times the SDK':>20}{'of the floor':>20}{'our CPU':>12}"
 
 
