@@ -14,12 +14,9 @@ _REQUESTS = {
     "table": ("calls that return 50 rows", stdio.TABLE),
 }
 _VARIANTS = {
-    "plain": ("plain server", "the server has neither `redact=` nor middleware"),
-    "redact": ("server with `redact=`", "the server redacts with `redact_secrets`"),
-    "middleware": (
-        "server with middleware",
-        "its middleware counts the errors and the content blocks of calls, and the tools of lists",
-    ),
+    "plain": "plain server",
+    "redact": "server with `redact=`",
+    "middleware": "server with middleware",
 }
 _SERVERS = {variant: partial(stdio.opened, tools=10, variant=variant) for variant in _VARIANTS}
 _WORKERS = {count: partial(streams.opened_with_workers, count=count) for count in (1, 2)}
@@ -32,13 +29,14 @@ ROWS = [
             PER_SECOND,
             _SERVERS[variant],
             partial(stdio.pipelined, request=line),
-            f"on stdio, with 64 requests in flight; {how}",
+            "on stdio, with 64 requests in flight; `redact=` is `redact_secrets`, and the "
+            "middleware counts the errors and content blocks of calls and the tools of lists",
             _OURS,
             () if variant == "plain" else (AtMostTimesRow(f"plain_{request}", 1.2),),
             group="variants",
         )
         for request, (title, line) in _REQUESTS.items()
-        for variant, (server, how) in _VARIANTS.items()
+        for variant, server in _VARIANTS.items()
     ),
     Row(
         "isolated_call",

@@ -173,7 +173,8 @@ ROWS = [
             partial(auth.opened, scheme=scheme),
             web.stateless(32),
             "32 connections, stateless era; each request carries the same token, which was "
-            f"obtained before the measurement; {how}",
+            f"obtained before the measurement; {how}; Dovetail counts the calls for a rate limit "
+            "that is never reached",
             implementations,
             (AtMostTimesRow("http_stateless_32", 1.25),),
             group=_HTTP,

@@ -2,12 +2,12 @@
 
 PAGE = """# Benchmarks
 
-`make bench` performs these measurements and generates this page. `make bench PYTHON=python3.13 VENV=.venv-3.13` measures
-with another version of Python. Unless noted otherwise, the figures are from Python {python}. A run alternates between Dovetail, the official SDK
-(`mcp`), FastMCP and a floor. Unless noted otherwise, each server has one trivial tool, `add(a, b)`. The benchmark sends
-raw bytes to the servers, so that no client affects the result. The floor is a program that decodes each message, does
-the work and encodes the answer, without implementing the protocol. On stdio, the floor is a bare loop; over HTTP, it is
-a bare ASGI application on uvicorn.
+`make bench` performs these measurements and generates this page. `make bench PYTHON=python3.13 VENV=.venv-3.13`
+measures with another version of Python. Unless noted otherwise, the figures are from Python {python}. A run alternates
+between Dovetail, the official SDK (`mcp`), FastMCP and a floor. Unless noted otherwise, each server has one trivial
+tool, `add(a, b)`. The benchmark sends raw bytes to the servers, so that no client affects the result. The floor is a
+program that decodes each message, does the work and encodes the answer, without implementing the protocol. On stdio,
+the floor is a bare loop; over HTTP, it is a bare ASGI application on uvicorn.
 
 All programs are measured as installed. `dovetail-mcp[http]` installs uvloop and httptools, and the floor uses both;
 `mcp` and `fastmcp` do not install them. If you install uvloop and httptools into `.venv-bench-{python}`, the peers use them
@@ -57,9 +57,9 @@ are sent on a schedule:
 {how}
 
 `python -m bench.run --only http` measures only the rows whose names begin with `http`. With `--short`, a run finishes
-sooner but is less precise. `bench/measures.py` and
-`bench/features.py` define the rows. `python -m bench.profiled ROW` profiles Dovetail under the load of one row. CI runs `make bench-check`, which compares four of the
-floor ratios with `bench/ratios.json` and fails if a ratio has fallen by half.
+sooner but is less precise. `bench/measures.py` and `bench/features.py` define the rows. `python -m bench.profiled ROW`
+profiles Dovetail under the load of one row. CI runs `make bench-check`, which compares four of the floor ratios with
+`bench/ratios.json` and fails if a ratio has fallen by half.
 """  # noqa: E501
 
 OTHER_PYTHON = """

@@ -16,7 +16,7 @@ from .web import ID, Site, complete, stateless
 
 CONNECTIONS = 64
 LOAD = 0.8
-POLL_SECONDS = 0.001  # epoll cannot wait for less
+POLL_SECONDS = 0.001  # epoll rounds up to this
 
 
 def p99_at_80_percent(site: Site, seconds: float) -> Figure:
@@ -25,6 +25,12 @@ def p99_at_80_percent(site: Site, seconds: float) -> Figure:
     took = sorted(latencies(site, site.request(None, site.add), LOAD * highest, seconds))
     p50, p99 = (1000 * took[int(len(took) * share)] for share in (0.5, 0.99))
     return Figure(p99, None, p50, p99)
+
+
+def poll_timeout(seconds: float) -> float:
+    """Return how long epoll may wait before the next request is due: not at all if less than its
+    precision is left."""
+    return seconds - POLL_SECONDS if seconds > 2 * POLL_SECONDS else 0
 
 
 def latencies(site: Site, request: bytes, rate: float, seconds: float) -> list[float]:
@@ -48,15 +54,13 @@ def latencies(site: Site, request: bytes, rate: float, seconds: float) -> list[f
                 due[number] = start + sent / rate
                 sockets[number].sendall(b"%b%d%b" % (head, site.sent + sent, tail))
                 sent += 1
-            wait = start + sent / rate - now if idle and sent < total else None
-            # Waiting for less than the system can wait for is done by asking again.
-            for number, _ in poll.poll(
-                wait if wait is None else 0 if wait < 2 * POLL_SECONDS else wait - POLL_SECONDS
-            ):
-                arrived[number] += sockets[number].recv(CHUNK)
+            wait = poll_timeout(start + sent / rate - now) if idle and sent < total else None
+            for number, _ in poll.poll(wait):
+                part = sockets[number].recv(CHUNK)
+                arrived[number] += part
+                if not part or not arrived[number].startswith(b"HTTP/1.1 200"):
+                    raise SystemExit(f"not an answer: {arrived[number][:500]!r}")
                 if complete(arrived[number]):
-                    if not arrived[number].startswith(b"HTTP/1.1 200"):
-                        raise SystemExit(f"not an answer: {arrived[number][:500]!r}")
                     arrived[number] = b""
                     took.append(perf_counter() - due[number])
                     idle.append(number)

@@ -121,17 +121,20 @@ def item(head: str, text: str) -> str:
 
 def missed(found_by_python: dict[str, dict[str, Figures]]) -> str:
     """List the goals that were missed with any version of Python, and explain them."""
-    all_missed: dict[str, list[str]] = {}
+    pythons: dict[str, dict[str, list[str]]] = {}
     for python, found in found_by_python.items():
         for row, goal, how in goals(found, python):
             if how == "missed":
-                said = f"{wanted(row, goal)} (Python {python})"
-                all_missed.setdefault(row.name, []).append(said)
-    items = [
-        item(f"**{row.title}, {' and '.join(all_missed[row.name])}.**", notes.why(row.name))
-        for row in ROWS
-        if row.name in all_missed
-    ]
+                of_row = pythons.setdefault(row.name, {})
+                of_row.setdefault(wanted(row, goal), []).append(python)
+    items = []
+    for row in ROWS:
+        said = [
+            f"{goal} (Python {' and '.join(versions)})"
+            for goal, versions in pythons.get(row.name, {}).items()
+        ]
+        if said:
+            items.append(item(f"**{row.title}, {' and '.join(said)}.**", notes.why(row.name)))
     return "\n".join(items) or "None in these runs."
 
 

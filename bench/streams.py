@@ -101,7 +101,10 @@ def _change(caller: socket.socket, change: bytes, streams: list[socket.socket]) 
     while missing:
         for number, _ in poll.poll():
             stream, left, rest = missing.pop(number)
-            data = rest + stream.recv(CHUNK)
+            part = stream.recv(CHUNK)
+            if not part:
+                raise SystemExit(f"the server closed a stream that waited for {left} changes")
+            data = rest + part
             left -= data.count(UPDATED)
             if left > 0:
                 missing[number] = stream, left, data[1 - len(UPDATED) :]
