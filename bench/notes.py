@@ -84,8 +84,8 @@ In memory, the SDK passes objects and does not encode messages. Dovetail lowers,
 other transports, so that an in-memory test shows exactly what would be sent. Each call also takes four loop iterations.
 """  # noqa: E501
 _CLIENT_HTTP = """
-Each call is one HTTP request. About a third of the client's time is spent in the system call that sends it. The rest is
-spread over many small steps: encoding, parsing the response, and waking up the task that waits.
+Each call is one HTTP request. About a fifth of the client's CPU time is spent in system calls. The rest is spread over
+many small steps: encoding, parsing the response, and waking up the task that waits.
 """  # noqa: E501
 _REDACT = """
 The server searches each encoded result for strings, and calls the function for each of them. A result with 50 rows has
@@ -99,8 +99,8 @@ The three requests of a task (start, look, result) pass through the client and t
 spread over many small steps.
 """  # noqa: E501
 _SUBSCRIBERS = """
-Each change is written to the socket of each subscriber. More than half of the time is spent in these writes, which are
-system calls.
+Each event of each stream is sent separately: it takes two calls of `asyncio.wait`, an ASGI message and a write to the
+socket. About a fifth of the CPU time is spent in system calls.
 """  # noqa: E501
 WHY = {
     "import": """
@@ -108,8 +108,8 @@ The time is spread over the modules of Dovetail, which define the types of the p
 library.
 """,  # noqa: E501
     "stdio_in_turn": """
-Each call takes an iteration of the event loop with three system calls, to wait, to read and to write. They account for
-about two fifths of the time. With many calls in flight, one iteration serves many calls.
+Each call takes two iterations of the event loop. With many calls in flight, one iteration serves many calls. About a
+tenth of the CPU time is spent in system calls.
 """,  # noqa: E501
     "stdio_pipelined": """
 A call takes about five times as long as in the floor, which only decodes and encodes. Each call is an asyncio task, so that
@@ -136,11 +136,11 @@ Each call is in a different session, so that the server decrypts a session id an
     "middleware_list": _MIDDLEWARE,
     "middleware_table": _MIDDLEWARE,
     "isolated_call": """
-While a call runs, the server starts the next spare process, which competes with the call for the CPU.
-""",  # noqa: E501
+While a call runs, the server also starts the next spare process.
+""",
     "tasks_memory": _TASK,
     "tasks_file": """
-In addition to the work of a task in memory, each task takes six SQL statements.
+In addition to the work of a task in memory, each task takes several SQL statements.
 """,
     **dict.fromkeys(("subscribers_1", "subscribers_10", "subscribers_100"), _SUBSCRIBERS),
 }

@@ -2,9 +2,10 @@
 
     python -m bench.profiled ROW [--by tottime] [--lines 30]
 
-The profiler makes small functions look expensive, so its shares are only hints. To find out what a
-change is worth, run `python -m bench.run --only ROW`. Only the first process of a server is
-profiled, and not its workers.
+The profiler makes small functions look expensive, and it measures time on the clock, which includes
+waiting and other jobs of the machine. Its shares are only hints. To find out what a change is
+worth, run `python -m bench.run --only ROW`. Only the first process of a server is profiled, and not
+its workers.
 """
 
 import argparse
