@@ -114,6 +114,8 @@ matrix: $(VENV)/.tools
 fuzz: $(VENV)/.package
 	$(BIN)/python -m tests.fuzz
 
+# Dovetail beside the official SDK, FastMCP and a floor. The page also shows the ratios of Python 3.13:
+# `make bench PYTHON=python3.13 VENV=.venv-3.13`.
 bench: $(VENV)/.package
 	$(BIN)/python -m bench.run
 

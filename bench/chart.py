@@ -1,15 +1,16 @@
-"""The chart of the page: how many times the official SDK, on a logarithmic scale, as a plain SVG.
+"""The chart of the page: how many times better than the official SDK, on a logarithmic scale.
 
-Its colours are legible on white and on black. Where the viewer says that it is dark, the words turn
-lighter still.
+The chart is a plain SVG. Its colours are legible on white and on black; in dark mode, the text is
+lighter.
 """
 
 import math
 from typing import NamedTuple
 
 from .figures import Figure
-from .measures import ROWS, Row
-from .parties import FASTMCP, FLOOR, OURS, SDK, Party
+from .implementations import FASTMCP, FLOOR, OURS, SDK, Implementation
+from .measures import ROWS
+from .rows import Row
 
 SHOWN = [
     "import", "first_answer", "stdio_in_turn", "stdio_pipelined", "stdio_progress", "list_1000",
@@ -31,30 +32,30 @@ line {{ stroke: #8f979f; stroke-opacity: 0.35 }} .one {{ stroke-opacity: 1 }}
 
 
 class Bar(NamedTuple):
-    """One bar: whose, and how many times the SDK."""
+    """One bar: the implementation, and how many times better than the SDK it is."""
 
-    party: Party
+    implementation: Implementation
     times: float
 
 
 def place(times: float) -> float:
-    """Where on the scale."""
+    """Return the position on the scale."""
     power = min(max(math.log10(times), LOW), HIGH)
     return LEFT + WIDTH * (power - LOW) / (HIGH - LOW)
 
 
 def bars(row: Row, figures: dict[str, Figure]) -> list[Bar]:
-    """Those of one row, without the SDK, which is 1."""
+    """Return the bars of one row, without the SDK, which is 1."""
     sdk = figures[SDK.name].value
-    found = ((party, figures[party.name].value) for party in COLOURS if party.name in figures)
-    return [
-        Bar(party, value / sdk if row.more_is_better else sdk / value) for party, value in found
-    ]
+    found = ((one, figures[one.name].value) for one in COLOURS if one.name in figures)
+    return [Bar(one, value / sdk if row.more_is_better else sdk / value) for one, value in found]
 
 
 def drawn(found: dict[str, dict[str, Figure]]) -> str:
-    """The chart."""
-    groups = [(row, bars(row, found[row.name])) for row in ROWS if row.name in SHOWN]
+    """Return the chart."""
+    groups = [
+        (row, bars(row, found[row.name])) for row in ROWS if row.name in SHOWN and row.name in found
+    ]
     height = TOP + sum(GAP + BAR * len(group) for _, group in groups) + 12
     parts = [HEAD.format(width=LEFT + WIDTH + 70, height=height), *legend(), *scale(height)]
     y = TOP
@@ -69,27 +70,27 @@ def drawn(found: dict[str, dict[str, Figure]]) -> str:
 
 
 def one(bar: Bar, y: float) -> list[str]:
-    """A bar from 1 to where it reaches; ours with its figure at the end."""
+    """Draw a bar from 1 to its value; ours has its figure at the end."""
     start, end = sorted((place(1), place(bar.times)))
     size = f'width="{max(end - start, 1):.1f}" height="{BAR - 1}"'
-    parts = [f'<rect x="{start:.1f}" y="{y:g}" {size} fill="{COLOURS[bar.party]}"/>\n']
-    if bar.party is OURS:
+    parts = [f'<rect x="{start:.1f}" y="{y:g}" {size} fill="{COLOURS[bar.implementation]}"/>\n']
+    if bar.implementation is OURS:
         said = f"{bar.times:.0f}" if bar.times >= 10 else f"{bar.times:.1f}"
         parts.append(f'<text class="small" x="{end + 5:.1f}" y="{y + BAR:g}">{said}</text>\n')
     return parts
 
 
 def legend() -> list[str]:
-    """Whose colour is whose."""
+    """Draw the names and colours of the implementations."""
     return [
         f'<rect x="{LEFT + 130 * n}" y="8" width="12" height="12" fill="{colour}"/>'
-        f'<text x="{LEFT + 130 * n + 18}" y="19">{party.name}</text>\n'
-        for n, (party, colour) in enumerate(COLOURS.items())
+        f'<text x="{LEFT + 130 * n + 18}" y="19">{implementation.name}</text>\n'
+        for n, (implementation, colour) in enumerate(COLOURS.items())
     ]
 
 
 def scale(height: float) -> list[str]:
-    """The powers of ten; the SDK stands at 1."""
+    """Draw the powers of ten; the SDK is at 1."""
     parts = []
     for power in range(LOW, HIGH + 1):
         x, said, kind = place(10.0**power), f"{10.0**power:g}×", "tenfold"

@@ -1,9 +1,10 @@
-"""A client that is measured: `python clients.py PARTY TARGET…`, a process of its own that is told
-on its stdin what to do.
+"""A client that is measured: `python clients.py SCRIPT TARGET…`, a process of its own that reads
+orders on its stdin.
 
-TARGET is `memory`, for a server in the same process, a URL, or a command. Each line of its input is
-an order and a number, each line that it prints a figure: the rate, and the processor time (µs) that
-one took. Nothing of the bench is imported here, as the peers' interpreter runs it too.
+SCRIPT is the server script of the same implementation. TARGET is `memory` (a server in the same
+process), a URL, or a command. Each line of input is an order and a number. Each line of output is a
+figure: the rate, and the CPU time (µs) of one call. This program imports no other part of the
+benchmark, because the peers' interpreter also runs it.
 """
 
 import asyncio
@@ -52,7 +53,7 @@ def fast(target: list[str]) -> Any:
 
 
 class Floor:
-    """Encode, decode, add, encode, decode, and no protocol at all."""
+    """Encodes, decodes, adds, encodes and decodes, without any protocol."""
 
     def __init__(self, target: list[str]) -> None:
         self.names = in_memory("floor.py")
@@ -75,7 +76,7 @@ class Floor:
 
 
 async def in_turn(client: Any, seconds: float) -> int:
-    """Calls, each when the one before was answered."""
+    """Call repeatedly, each time after the previous call has been answered."""
     count, until = 0, time.perf_counter() + seconds
     while time.perf_counter() < until:
         await client.call_tool("add", {"a": count, "b": 2})
@@ -84,12 +85,12 @@ async def in_turn(client: Any, seconds: float) -> int:
 
 
 async def at_once(client: Any, seconds: float) -> int:
-    """Calls of 64 tasks, each in turn."""
+    """Call repeatedly from 64 tasks."""
     return sum(await asyncio.gather(*(in_turn(client, seconds) for _ in range(WINDOW))))
 
 
 async def big(client: Any, size: float) -> int:
-    """One call with an answer of so many bytes."""
+    """Call once, for an answer of this many bytes."""
     answer = await client.call_tool("big", {"size": int(size)})
     assert len(answer.content[0].text) == size
     return 1
@@ -104,8 +105,8 @@ CLIENTS: dict[str, Callable[[list[str]], Any]] = {
 ORDERS = {"in_turn": in_turn, "at_once": at_once, "big": big}
 
 
-async def main(party: str, *target: str) -> None:
-    async with CLIENTS[party](list(target)) as client:
+async def main(script: str, *target: str) -> None:
+    async with CLIENTS[script](list(target)) as client:
         await in_turn(client, 0.2)
         while order := await asyncio.to_thread(sys.stdin.readline):
             name, number = order.split()

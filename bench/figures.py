@@ -1,4 +1,4 @@
-"""What a measurement gives, and how several become one."""
+"""The figures of a measurement, and how the figures of several rounds become one."""
 
 from collections.abc import Callable
 from resource import RUSAGE_CHILDREN, getrusage
@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 
 class Figure(NamedTuple):
-    """One figure; beside a rate, the processor time that one took (µs), and how long it took
-    (ms)."""
+    """One figure; for a rate, also the CPU time (µs) and the latencies (ms) of one request."""
 
     value: float
     cpu: float | None = None
@@ -17,11 +16,11 @@ class Figure(NamedTuple):
 
 
 Figures = dict[str, Figure]
-"""Those of one row, by the names of the parties."""
+"""The figures of one row, by the name of the implementation."""
 
 
 def best(figures: list[Figure], more_is_better: bool) -> Figure:
-    """The best of each, since whatever disturbs a measurement makes it worse."""
+    """Return the best of each, because disturbances can only make a measurement worse."""
     value = (max if more_is_better else min)(figure.value for figure in figures)
     least = [
         [one for one in (figure[at] for figure in figures) if one is not None] for at in (1, 2, 3)
@@ -30,7 +29,7 @@ def best(figures: list[Figure], more_is_better: bool) -> Figure:
 
 
 def rate(work: Callable[[], int], cpu: Callable[[], float | None] = process_time) -> Figure:
-    """What `work` gets done in a second, and the processor time (µs) that one takes."""
+    """Return how much `work` does per second, and the CPU time (µs) of one unit."""
     before, begun = cpu(), perf_counter()
     count = work()
     took, after = perf_counter() - begun, cpu()
@@ -40,8 +39,8 @@ def rate(work: Callable[[], int], cpu: Callable[[], float | None] = process_time
 
 
 def ended(work: Callable[[], object]) -> Figure:
-    """Seconds until `work` is over, and the processor time (µs) of the processes that ended with
-    it."""
+    """Return how long `work` takes, in seconds, and the CPU time (µs) of the processes that ended
+    meanwhile."""
     before, begun = getrusage(RUSAGE_CHILDREN), perf_counter()
     work()
     took, after = perf_counter() - begun, getrusage(RUSAGE_CHILDREN)

@@ -1,4 +1,4 @@
-"""What was measured, and on what kind of machine: its class, never its name."""
+"""What was measured, and the kind of machine, but never its name."""
 
 import os
 import platform
@@ -7,7 +7,7 @@ import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
-from .parties import PEERS
+from .implementations import PEERS
 
 OURS = ["msgspec", "uvicorn", "uvloop", "httptools", "aiohttp"]
 THEIRS = ["mcp", "fastmcp", "pydantic", "uvicorn"]

@@ -1,59 +1,50 @@
 """What is measured: one row each, in the order of the page.
 
-A row names its scene and what is taken there. A scene is opened once for each party and serves all
-the rows below it that name it too; the parties take turns within a round, so that all have the same
-weather.
+The fixture of a row is opened once for each implementation, and shared by the adjacent rows that
+name it too. The implementations take turns within a round, so that machine conditions are the same
+for all. Rows that only concern Dovetail's own features are in `features.py`.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, NamedTuple
 
-from . import programs, stdio, web
+from . import auth, features, open_loop, programs, stdio, web
 from .figures import Figure
-from .parties import ALL, FASTMCP, FLOOR, OURS, SDK, Party
+from .implementations import FASTMCP, FLOOR, OURS, OURS_CORE, SDK
+from .rows import PER_SECOND, AtMost, AtMostTimesRow, Goal, Row, TimesBetter
 
-Scene = Callable[[Party], AbstractContextManager[Any]]
 THREE = [OURS, SDK, FASTMCP]
-PER_SECOND = "/s"
-
-
-class Goal(NamedTuple):
-    """To be so many times better than a party, or to stay below a figure."""
-
-    than: Party | None
-    bound: float
-
-
-class Row(NamedTuple):
-    """One measure."""
-
-    name: str
-    title: str
-    unit: str
-    scene: Scene
-    take: Callable[[Any, float], Figure]
-    how: str
-    parties: list[Party] = ALL
-    goals: tuple[Goal, ...] = ()
-    rounds: int | None = None
-
-    @property
-    def more_is_better(self) -> bool:
-        """Whether it is a rate."""
-        return self.unit == PER_SECOND
-
-
-_one, _more = stdio.opened, partial(stdio.opened, tools=1, more="more")
+INSTALLED = [OURS_CORE, SDK, FASTMCP]
+_HTTP = "http"
+_one, _more = stdio.opened, partial(stdio.opened, variant="more")
 _few, _thousand, _many = (partial(stdio.opened, tools=tools) for tools in (10, 1_000, 10_000))
 _web, _web_more, _web_sessions = (
     web.opened,
-    partial(web.opened, more="more"),
+    partial(web.opened, variant="more"),
     partial(web.opened, tools=1),
 )
 _memory, _client, _web_client = programs.in_memory, programs.on_stdio, programs.on_http
 _IN_TURN, _AT_ONCE = programs.told("in_turn"), programs.told("at_once")
+
+
+def _http_rows(
+    era: str, measure: Callable[[int], Callable[[web.Site, float], Figure]], *goals: Goal
+) -> list[Row]:
+    """Return the rows of one era, for 1, 32 and 256 connections; the goals are those of 32."""
+    return [
+        Row(
+            f"http_{era}_{count}",
+            f"HTTP, {era} era, {count} connection{'s' * (count > 1)}",
+            PER_SECOND,
+            _web,
+            measure(count),
+            "each connection sends a call after the previous call has been answered",
+            goals=goals if count == 32 else (),
+            group=_HTTP,
+        )
+        for count in (1, 32, 256)
+    ]
+
 
 ROWS = [
     Row(
@@ -63,9 +54,9 @@ ROWS = [
         programs.alone,
         programs.imported,
         "the run time of an interpreter that imports the class, minus the run time of one that "
-        "imports nothing",
-        THREE,
-        (Goal(SDK, 10),),
+        "imports nothing; Dovetail is installed without extras",
+        INSTALLED,
+        (TimesBetter(SDK, 10), AtMost(50)),
     ),
     Row(
         "installed",
@@ -74,9 +65,8 @@ ROWS = [
         programs.alone,
         programs.distributions,
         "the distribution and all its dependencies, direct and indirect, without extras",
-        THREE,
-        (),
-        1,
+        INSTALLED,
+        rounds=1,
     ),
     Row(
         "first_answer",
@@ -85,7 +75,8 @@ ROWS = [
         programs.alone,
         stdio.first_answer,
         "the time from the start of the process to the answer to `initialize`",
-        goals=(Goal(SDK, 6),),
+        implementations=[*INSTALLED, FLOOR],
+        goals=(TimesBetter(SDK, 6),),
         rounds=8,
     ),
     Row(
@@ -95,7 +86,7 @@ ROWS = [
         _one,
         stdio.in_turn,
         "each call is sent after the previous call has been answered",
-        goals=(Goal(SDK, 15),),
+        goals=(TimesBetter(SDK, 18),),
     ),
     Row(
         "stdio_pipelined",
@@ -104,7 +95,7 @@ ROWS = [
         _one,
         stdio.pipelined,
         "each answer triggers the next call, so that 64 calls are always in flight",
-        goals=(Goal(SDK, 100),),
+        goals=(AtMost(11.5, cpu=True, python="3.11"), AtMost(9, cpu=True, python="3.13")),
     ),
     Row(
         "stdio_memory",
@@ -112,8 +103,8 @@ ROWS = [
         "MiB",
         _one,
         stdio.memory,
-        "the resident memory after the two measurements above",
-        goals=(Goal(None, 30),),
+        "the resident memory after a round of the two measurements above",
+        goals=(AtMost(30),),
         rounds=1,
     ),
     Row(
@@ -173,22 +164,57 @@ ROWS = [
         stdio.lists,
         "on stdio, one request at a time",
     ),
+    *_http_rows("stateless", web.stateless, TimesBetter(SDK, 10), TimesBetter(FLOOR, 0.75)),
     *(
         Row(
-            f"http_{era}_{n}",
-            f"HTTP, {era} era, {n} connection{'s' * (n > 1)}",
+            f"http_{scheme}",
+            f"HTTP behind {title}",
             PER_SECOND,
-            _web,
-            take(n),
-            "each connection sends a call after the previous call has been answered",
-            goals=tuple(goals),
+            partial(auth.opened, scheme=scheme),
+            web.stateless(32),
+            "32 connections, stateless era; each request carries the same token, which was "
+            f"obtained before the measurement; {how}; Dovetail counts the calls for a rate limit "
+            "that is never reached",
+            implementations,
+            (AtMostTimesRow("http_stateless_32", 1.25),),
+            group=_HTTP,
         )
-        for era, take, ours in (
-            ("stateless", web.stateless, [Goal(SDK, 10), Goal(FLOOR, 0.75)]),
-            ("handshake", web.handshake, [Goal(SDK, 9)]),
+        for scheme, title, how, implementations in (
+            (
+                "api_key",
+                "an API key",
+                "the server knows the key (`ApiKeys`; in the SDK, a `token_verifier` that compares "
+                "it; in FastMCP, `StaticTokenVerifier`)",
+                THREE,
+            ),
+            (
+                "jwt",
+                "a JWT",
+                "the server has the public key of its RS256 signature (`Bearer` with `jwt`; in "
+                "FastMCP, `JWTVerifier`; the SDK has no verifier for JWTs)",
+                [OURS, FASTMCP],
+            ),
+            (
+                "provider",
+                "its own authorization server",
+                "the server has issued the token (`Provider` with its default storage, a SQLite "
+                "file)",
+                [OURS],
+            ),
         )
-        for n, goals in ((1, []), (32, ours), (256, []))
     ),
+    Row(
+        "http_p99",
+        "HTTP, 99th percentile of the latency at 80% load",
+        "ms",
+        _web,
+        open_loop.p99_at_80_percent,
+        "requests of the stateless era are sent on a schedule, at 80% of the rate that 32 "
+        "connections reached just before; the latency of a request counts from the time at which "
+        "it was due",
+        group=_HTTP,
+    ),
+    *_http_rows("handshake", web.handshake, TimesBetter(SDK, 9)),
     Row(
         "http_progress",
         "HTTP, progress notifications",
@@ -214,7 +240,7 @@ ROWS = [
         "10,000 handshake-era sessions are opened and left idle (FastMCP is not measured because "
         "the measurement would take minutes)",
         [OURS, SDK],
-        (Goal(None, 4),),
+        (AtMost(4),),
         1,
     ),
     Row(
@@ -225,6 +251,7 @@ ROWS = [
         web.many_sessions,
         "32 connections send calls, each in a different session",
         [OURS, SDK],
+        (AtMost(40, cpu=True),),
     ),
     Row(
         "in_memory",
@@ -233,7 +260,7 @@ ROWS = [
         _memory,
         _IN_TURN,
         "in one process, one call at a time; the floor encodes and decodes both messages",
-        goals=(Goal(SDK, 15),),
+        goals=(TimesBetter(SDK, 15),),
     ),
     Row(
         "in_memory_64",
@@ -243,6 +270,7 @@ ROWS = [
         _AT_ONCE,
         "in one process, from 64 tasks; the floor is not measured because it never waits",
         THREE,
+        (TimesBetter(SDK, 12),),
     ),
     Row(
         "client_stdio",
@@ -271,7 +299,7 @@ ROWS = [
         "the client receives one answer from the floor's server on stdio (FastMCP uses the SDK's "
         "client)",
         [OURS, SDK],
-        (Goal(None, 1),),
+        (AtMost(1),),
         1,
     ),
     Row(
@@ -282,6 +310,7 @@ ROWS = [
         _IN_TURN,
         "the client calls the floor's server",
         THREE,
+        (TimesBetter(SDK, 10),),
     ),
     Row(
         "client_http_64",
@@ -291,7 +320,21 @@ ROWS = [
         _AT_ONCE,
         "the client calls the floor's server",
         THREE,
+        (TimesBetter(SDK, 30),),
     ),
+    Row(
+        "client_peak",
+        "peak memory of a client for a 64 MiB result over HTTP",
+        "times 64 MiB",
+        programs.on_http_again,
+        programs.peak_memory,
+        "the highest resident memory of the client process during one call of the floor's server, "
+        "minus the resident memory before that call, divided by 64 MiB",
+        [OURS, SDK],
+        (AtMost(3),),
+        1,
+    ),
+    *features.ROWS,
 ]
 GROWTH = [
     ("calls, from 10 tools to 10,000", "tools_10", "tools_10000", 1),

@@ -1,15 +1,20 @@
-"""What is measured by starting programs: what an import costs, what an installation brings, and
-clients."""
+"""What is measured by starting programs: imports, installations, tasks and clients."""
 
+import ast
 import json
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 from .figures import Figure, best, ended
-from .parties import FLOOR, HERE, Party, Process, listening, started
+from .implementations import FLOOR, HERE, Implementation, Process, listening, started
+from .tasks import MODERN
 
-# What a distribution requires, and what that requires. pip brings the parser of such requirements.
+BIG = 64 << 20
+TASKS = 2_000
+# Counts the dependencies of a distribution, direct and indirect. pip contains the parser.
 REQUIRED = """
 import sys
 from importlib.metadata import requires
@@ -26,64 +31,69 @@ print(len({name for name, _ in seen}))
 """  # noqa: E501
 
 
-def alone(party: Party) -> AbstractContextManager[Party]:
-    """The scene of a measurement that starts its own processes."""
-
-    @contextmanager
-    def scene() -> Iterator[Party]:
-        yield party
-
-    return scene()
+@contextmanager
+def alone(implementation: Implementation) -> Iterator[Implementation]:
+    """The fixture of a measurement that starts its own processes."""
+    yield implementation
 
 
-def imported(party: Party, seconds: float) -> Figure:
-    """Milliseconds for the import, on top of an interpreter that imports nothing; the best of
-    three."""
+def imported(implementation: Implementation, seconds: float) -> Figure:
+    """Return the milliseconds for the import, in addition to those of an interpreter that imports
+    nothing; the best of three."""
 
     def run(code: str) -> Figure:
-        return ended(lambda: subprocess.run([party.python, "-c", code], check=True))
+        return ended(lambda: subprocess.run([implementation.python, "-c", code], check=True))
 
     whole, bare = (
         best([run(code) for _ in range(3)], more_is_better=False)
-        for code in (party.imports, "pass")
+        for code in (implementation.imports, "pass")
     )
     return Figure(1000 * (whole.value - bare.value), (whole.cpu or 0) - (bare.cpu or 0))
 
 
-def distributions(party: Party, seconds: float) -> Figure:
-    """How many distributions an installation brings."""
-    command = [party.python, "-c", REQUIRED, party.distribution]
+def distributions(implementation: Implementation, seconds: float) -> Figure:
+    """Return the number of distributions that are installed."""
+    command = [implementation.python, "-c", REQUIRED, implementation.distribution]
     return Figure(int(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
 
 
 @contextmanager
-def client(party: Party, *target: str) -> Iterator[Process]:
-    """The party's client, once it has opened its target."""
+def client(implementation: Implementation, *target: str) -> Iterator[Process]:
+    """A client that connects to a target."""
+    python = [implementation.python, *implementation.flags]
     with started(
-        [party.python, *party.flags, str(HERE / "clients.py"), party.script, *target], stdio=True
+        [*python, str(HERE / "clients.py"), implementation.script, *target], stdio=True
     ) as process:
         yield process
 
 
-def in_memory(party: Party) -> AbstractContextManager[Process]:
-    """A client and a server of one party in one process."""
-    return client(party, "memory")
+def in_memory(implementation: Implementation) -> AbstractContextManager[Process]:
+    """A client and a server in one process."""
+    return client(implementation, "memory")
 
 
-def on_stdio(party: Party) -> AbstractContextManager[Process]:
-    """A client that started the floor."""
-    return client(party, *FLOOR.command("stdio", 0, 1))
+def on_stdio(implementation: Implementation) -> AbstractContextManager[Process]:
+    """A client that has started the floor."""
+    return client(implementation, *FLOOR.command("stdio", 0, 1))
 
 
 @contextmanager
-def on_http(party: Party) -> Iterator[Process]:
+def on_http(implementation: Implementation) -> Iterator[Process]:
     """A client of the floor over HTTP."""
-    with listening(FLOOR) as (_, port), client(party, f"http://127.0.0.1:{port}/mcp") as process:
+    with (
+        listening(FLOOR) as (_, port),
+        client(implementation, f"http://127.0.0.1:{port}/mcp") as process,
+    ):
         yield process
 
 
+def on_http_again(implementation: Implementation) -> AbstractContextManager[Process]:
+    """Another client of the floor over HTTP, for measurements that need a new process."""
+    return on_http(implementation)
+
+
 def told(order: str) -> Callable[[Process, float], Figure]:
-    """What a client that is told this says that it did."""
+    """Give an order to a client, and return the figure that it reports."""
 
     def take(process: Process, seconds: float) -> Figure:
         assert process.popen.stdin and process.popen.stdout
@@ -98,5 +108,33 @@ def told(order: str) -> Callable[[Process, float], Figure]:
 
 
 def big(process: Process, seconds: float) -> Figure:
-    """Seconds of the client's processor for an answer of 64 MiB."""
-    return Figure((told("big")(process, 64 << 20).cpu or 0) / 1e6)
+    """Return the client's CPU time for an answer of 64 MiB, in seconds."""
+    return Figure((told("big")(process, BIG).cpu or 0) / 1e6)
+
+
+def peak_memory(process: Process, seconds: float) -> Figure:
+    """Return the memory that the client needs for an answer of 64 MiB, divided by its size."""
+    told("in_turn")(process, 0.2)
+    proc = Path(f"/proc/{process.popen.pid}")
+    (proc / "clear_refs").write_text("5", encoding="ascii")  # the peak is now the current size
+    before = process.memory()
+    told("big")(process, BIG)
+    found = re.search(r"VmHWM:\s+(\d+) kB", (proc / "status").read_text(encoding="utf-8"))
+    assert found
+    return Figure((int(found[1]) * 1024 - before) / BIG)
+
+
+def tasks(store: str) -> Callable[[Implementation, float], Figure]:
+    """Measure the CPU time of a task, in milliseconds, with a store: "memory" or "file"."""
+
+    def measure(implementation: Implementation, seconds: float) -> Figure:
+        python = [implementation.python, *implementation.flags]
+        command = [*python, str(HERE / "tasks.py"), "--tasks", str(TASKS)]
+        done = subprocess.run(
+            [*command, "--one", MODERN, store], check=True, capture_output=True, text=True
+        )
+        rates = ast.literal_eval(done.stdout)
+        steps = ("begun/s", "looked at/s", "finished/s", "results/s")
+        return Figure(sum(1000 / rates[step] for step in steps))
+
+    return measure

@@ -1,11 +1,13 @@
-"""What came out, written down: `docs/benchmarks.md` with its chart, and the table in the README.
+"""Writes `docs/benchmarks.md` with its chart, and the table in the README.
 
-`python -m bench.report` writes them again from `docs/benchmarks.json`, where the last full run left
-its figures.
+`python -m bench.report` writes them again from the stored figures. A full run on Python 3.11 stores
+its figures in `docs/benchmarks.json`, and a run on another version in `docs/benchmarks-X.Y.json`. A
+row that was added after the last full run has no figures yet, and is left out.
 """
 
 import json
 import re
+from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 from textwrap import TextWrapper
@@ -13,12 +15,15 @@ from typing import Any
 
 from . import chart, notes
 from .figures import Figure, Figures
-from .measures import GROWTH, ROWS, Row
-from .parties import ALL, FASTMCP, FLOOR, HERE, SDK
-from .words import duration, gain, goals, number, quantity, verdict, wanted
+from .implementations import ALL, FASTMCP, FLOOR, ROOT, SDK
+from .measures import GROWTH, ROWS
+from .rows import Row
+from .words import duration, gain, goals, number, outcome, quantity, wanted
 
-DOCS, README = HERE.parent / "docs", HERE.parent / "README.md"
-KEPT, PAGE, CHART = DOCS / "benchmarks.json", DOCS / "benchmarks.md", DOCS / "benchmarks.svg"
+DOCS, README = ROOT / "docs", ROOT / "README.md"
+PAGE, CHART = DOCS / "benchmarks.md", DOCS / "benchmarks.svg"
+MAIN_PYTHON, OTHER_PYTHONS = "3.11", ("3.13",)
+"""The page has all tables for the first version, and the ratios for the others."""
 IN_README = [
     "import", "installed", "first_answer", "stdio_in_turn", "stdio_memory", "http_stateless_32",
     "session_memory", "client_stdio",
@@ -27,8 +32,16 @@ _BETWEEN = re.compile(r"(?<=<!-- bench -->\n).*?(?=<!-- /bench -->)", re.DOTALL)
 _WRAP = TextWrapper(120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
+def kept_file(python: str) -> Path:
+    """Return the file with the figures of a version of Python."""
+    return DOCS / f"benchmarks{'' if python == MAIN_PYTHON else f'-{python}'}.json"
+
+
+KEPT = kept_file(MAIN_PYTHON)
+
+
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """A table in Markdown."""
+    """Format a table in Markdown."""
     lines = [
         "|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|\n"
         for cells in (head, *rows)
@@ -36,20 +49,23 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "".join([lines[0], "|" + "---|" * len(head) + "\n", *lines[1:]])
 
 
-def ratios(found: dict[str, Figures]) -> str:
+def measured_rows(found: dict[str, Figures]) -> list[Row]:
+    """Return the rows that have figures."""
+    return [row for row in ROWS if row.name in found]
+
+
+def ratios(found: dict[str, Figures], python: str) -> str:
+    """Compare Dovetail with each of the others, and list the goals."""
+    aims: dict[str, list[str]] = {}
+    for row, goal, how in goals(found, python):
+        said = f"{wanted(row, goal)}: {outcome(row, goal, found, how)}"
+        aims.setdefault(row.name, []).append(said)
     rows = []
-    for row in ROWS:
-        figures = found[row.name]
-        aims = "; ".join(
-            f"{wanted(row, goal)}: {verdict(row, goal, figures)}" for goal in row.goals
-        )
-        rows.append(
-            [
-                row.title,
-                *(str(gain(row, figures, than) or "") for than in (SDK, FASTMCP, FLOOR)),
-                aims,
-            ]
-        )
+    for row in measured_rows(found):
+        gains = [gain(row, found[row.name], than) for than in (SDK, FASTMCP, FLOOR)]
+        if any(gains) or row.name in aims:
+            cells = (str(one or "") for one in gains)
+            rows.append([row.title, *cells, "; ".join(aims.get(row.name, ()))])
     return table(["", "times the SDK", "times FastMCP", "times the floor", "goal"], rows)
 
 
@@ -60,30 +76,32 @@ def absolute(found: dict[str, Figures]) -> str:
         )
 
     return table(
-        ["", *(party.name for party in ALL)],
+        ["", *(one.name for one in ALL)],
         [
-            [row.title, *(cell(row, found[row.name].get(party.name)) for party in ALL)]
-            for row in ROWS
+            [row.title, *(cell(row, found[row.name].get(one.name)) for one in ALL)]
+            for row in measured_rows(found)
         ],
     )
 
 
 def latencies(found: dict[str, Figures]) -> str:
-    rows = [row for row in ROWS if row.name.startswith(("http_stateless", "http_handshake"))]
-
-    def cell(figure: Figure) -> str:
-        return f"{number(figure.p50 or 0)} / {number(figure.p99 or 0)}"
+    def cell(figure: Figure | None) -> str:
+        return f"{number(figure.p50 or 0)} / {number(figure.p99 or 0)}" if figure else ""
 
     return table(
-        ["ms, median / 99th percentile", *(party.name for party in ALL)],
-        [[row.title, *(cell(found[row.name][party.name]) for party in ALL)] for row in rows],
+        ["ms, median / 99th percentile", *(one.name for one in ALL)],
+        [
+            [row.title, *(cell(found[row.name].get(one.name)) for one in ALL)]
+            for row in measured_rows(found)
+            if row.name.startswith(("http_stateless", "http_handshake", "http_p99"))
+        ],
     )
 
 
 def growth(found: dict[str, Figures]) -> str:
     rows = []
     for title, few, many, factor in GROWTH:
-        pairs = ((found[few].get(party.name), found[many].get(party.name)) for party in ALL)
+        pairs = ((found[few].get(one.name), found[many].get(one.name)) for one in ALL)
         rows.append(
             [
                 title,
@@ -93,85 +111,112 @@ def growth(found: dict[str, Figures]) -> str:
                 ),
             ]
         )
-    return table(["remaining rate", *(party.name for party in ALL)], rows)
+    return table(["remaining rate", *(one.name for one in ALL)], rows)
 
 
 def item(head: str, text: str) -> str:
-    """An item of a list."""
+    """Format an item of a list."""
     return _WRAP.fill(" ".join(f"- {head} {text}".split()))
 
 
-def missed(found: dict[str, Figures]) -> str:
-    """The goals that were, with what stands in the way."""
-    rows = groupby(
-        ((row, goal) for row, goal, how in goals(found) if how == "missed"),
-        key=lambda pair: pair[0],
-    )
-    items = [
-        item(
-            f"**{row.title}, {' and '.join(wanted(row, goal) for _, goal in pairs)}.**",
-            notes.WHY.get(row.name, ""),
-        )
-        for row, pairs in rows
-    ]
-    return "\n".join(items) or "None in this run."
+def missed(found_by_python: dict[str, dict[str, Figures]]) -> str:
+    """List the goals that were missed with any version of Python, and explain them."""
+    pythons: dict[str, dict[str, list[str]]] = {}
+    for python, found in found_by_python.items():
+        for row, goal, how in goals(found, python):
+            if how == "missed":
+                of_row = pythons.setdefault(row.name, {})
+                of_row.setdefault(wanted(row, goal), []).append(python)
+    items = []
+    for row in ROWS:
+        said = [
+            f"{goal} (Python {' and '.join(versions)})"
+            for goal, versions in pythons.get(row.name, {}).items()
+        ]
+        if said:
+            items.append(item(f"**{row.title}, {' and '.join(said)}.**", notes.why(row.name)))
+    return "\n".join(items) or "None in these runs."
 
 
 def titles(rows: list[Row]) -> str:
-    """The titles of adjacent rows: one, two, or the first and the last."""
+    """Return the titles of adjacent rows: one, two, or the first and the last."""
     names = [f"**{row.title}**" for row in rows]
     return " and ".join(names) if len(names) <= 2 else f"{names[0]} to {names[-1]}"
 
 
-def explained() -> str:
-    """How each row is measured; adjacent rows with the same method share an item."""
-    alike = groupby(ROWS, key=lambda row: row.how)
-    return "\n".join(item(f"{titles([*rows])}:", f"{how}.") for how, rows in alike)
+def explained(rows: Iterable[Row]) -> str:
+    """Explain how each row is measured; adjacent rows with the same method share an item."""
+    alike = groupby(rows, key=lambda row: row.how)
+    return "\n".join(item(f"{titles([*some])}:", f"{how}.") for how, some in alike)
 
 
-def page(kept: dict[str, Any], found: dict[str, Figures]) -> str:
-    """The whole page."""
+def page(kept_by_python: dict[str, dict[str, Any]]) -> str:
+    """Return the whole page."""
+    found_by_python = {python: figures(kept) for python, kept in kept_by_python.items()}
+    found = found_by_python[MAIN_PYTHON]
+    others = (
+        notes.OTHER_PYTHON.format(
+            python=python,
+            system=kept_by_python[python]["machine"]["system"],
+            ratios=ratios(found_by_python[python], python),
+        )
+        for python in found_by_python
+        if python != MAIN_PYTHON
+    )
+    machine = kept_by_python[MAIN_PYTHON]["machine"]
     return notes.PAGE.format(
-        machine="\n".join(f"- {name}: {what}" for name, what in kept["machine"].items()),
-        ratios=ratios(found),
+        python=MAIN_PYTHON,
+        machine="\n".join(f"- {name}: {what}" for name, what in machine.items()),
+        ratios=ratios(found, MAIN_PYTHON),
+        others="".join(others),
         absolute=absolute(found),
         latencies=latencies(found),
         growth=growth(found),
-        how=explained(),
-        missed=missed(found),
+        how=explained(measured_rows(found)),
+        missed=missed(found_by_python),
     )
 
 
 def readme(found: dict[str, Figures]) -> str:
-    """The table in the README."""
-    rows = [row for row in ROWS if row.name in IN_README]
+    """Return the table in the README."""
     return table(
-        ["", *(party.name for party in ALL)],
+        ["", *(one.name for one in ALL)],
         [
-            [row.title, *(quantity(row, found[row.name].get(party.name)) for party in ALL)]
-            for row in rows
+            [row.title, *(quantity(row, found[row.name].get(one.name)) for one in ALL)]
+            for row in measured_rows(found)
+            if row.name in IN_README
         ],
     )
 
 
 def keep(kept: dict[str, Any], path: Path = KEPT) -> None:
-    """Leave the figures of a full run."""
+    """Store the figures of a full run."""
     path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def figures(kept: dict[str, Any]) -> dict[str, Figures]:
-    """The figures of what was kept."""
+def kept_runs() -> dict[str, dict[str, Any]]:
+    """Return what full runs have stored, by version of Python."""
+    files = {python: kept_file(python) for python in (MAIN_PYTHON, *OTHER_PYTHONS)}
     return {
-        name: {party: Figure(*one) for party, one in row.items()}
+        python: json.loads(file.read_text(encoding="utf-8"))
+        for python, file in files.items()
+        if file.exists()
+    }
+
+
+def figures(kept: dict[str, Any]) -> dict[str, Figures]:
+    """Return the figures of a full run."""
+    return {
+        name: {implementation: Figure(*one) for implementation, one in row.items()}
         for name, row in kept["figures"].items()
     }
 
 
 def write() -> None:
-    """Write the page, its chart and the table in the README from the figures that were kept."""
-    kept = json.loads(KEPT.read_text(encoding="utf-8"))
-    found = figures(kept)
-    PAGE.write_text(page(kept, found), encoding="utf-8")
+    """Write the page, its chart and the table in the README from the stored figures."""
+    kept = kept_runs()
+    found = figures(kept[MAIN_PYTHON])
+    PAGE.write_text(page(kept), encoding="utf-8")
     CHART.write_text(chart.drawn(found), encoding="utf-8")
     text = README.read_text(encoding="utf-8")
     README.write_text(_BETWEEN.sub(lambda _: readme(found), text), encoding="utf-8")

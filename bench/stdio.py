@@ -1,7 +1,7 @@
-"""Drives a stdio server with raw bytes, as cheaply as can be: requests are formatted, answers only
-counted.
+"""Drives a stdio server with raw bytes, as cheaply as possible: requests are formatted, answers are
+only counted.
 
-One answer of each kind is looked at before anything is measured.
+One answer of each kind is checked before anything is measured.
 """
 
 import json
@@ -12,14 +12,13 @@ from time import perf_counter
 from typing import Any
 
 from .figures import Figure, ended, rate
-from .parties import Party, Process, started
+from .implementations import Implementation, Process, started
 
 WINDOW = 64
 MIB = 1 << 20
-CHUNK = (
-    1 << 16
-)  # what is read at once; to make room for more costs ten times the rest of the reading
+CHUNK = 1 << 16  # to allocate more for each read costs ten times as much as the rest of the read
 CALL = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"add","arguments":{"a":%d,"b":2}}}\n'  # noqa: E501
+TABLE = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"table","arguments":{"first":%d}}}\n'  # noqa: E501
 LIST = b'{"jsonrpc":"2.0","id":%d,"method":"tools/list","params":{}}\n'
 OPEN = {
     "protocolVersion": "2025-06-18",
@@ -29,13 +28,14 @@ OPEN = {
 
 
 class Wire:
-    """The two pipes of a server, and how many requests were sent."""
+    """The two pipes of a server, and the number of requests sent."""
 
     def __init__(self, process: Process) -> None:
         assert process.popen.stdin and process.popen.stdout
         self.process = process
         self.sink, self.source = process.popen.stdin.fileno(), process.popen.stdout.fileno()
         self.sent = 0
+        self.cpu = process.cpu
 
     def send(self, data: bytes) -> None:
         while data:
@@ -48,12 +48,12 @@ class Wire:
         return chunk
 
     def take(self, lines: int) -> None:
-        """Read so many lines, and look at none."""
+        """Read this many lines, and ignore their content."""
         while lines:
             lines -= self.read().count(b"\n")
 
     def ask(self, method: str, params: dict[str, Any]) -> Any:
-        """The result of a request, which is looked at."""
+        """Send a request, and return its result."""
         self.sent += 1
         self.send(
             json.dumps(
@@ -67,8 +67,8 @@ class Wire:
         return json.loads(data.splitlines()[-1])["result"]
 
     def repeat(self, request: bytes, lines: int, seconds: float) -> int:
-        """Send `request` (with a place for its id) again and again, each time when so many lines
-        were read; how often."""
+        """Send `request` (with a placeholder for its id) repeatedly, each time after reading this
+        many lines, and return the number of times."""
         count, until = 0, perf_counter() + seconds
         while perf_counter() < until:
             self.sent += 1
@@ -79,9 +79,9 @@ class Wire:
 
 
 @contextmanager
-def opened(party: Party, tools: int = 1, more: str = "") -> Iterator[Wire]:
-    """A server that was greeted and has answered a few calls."""
-    with started(party.command("stdio", 0, tools, more), stdio=True) as process:
+def opened(implementation: Implementation, tools: int = 1, variant: str = "") -> Iterator[Wire]:
+    """A server that is initialized and has answered a few calls."""
+    with started(implementation.command("stdio", 0, tools, variant), stdio=True) as process:
         wire = Wire(process)
         greet(wire)
         for n in range(50):
@@ -96,15 +96,15 @@ def greet(wire: Wire) -> None:
     wire.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
 
 
-def first_answer(party: Party, seconds: float) -> Figure:
-    """Seconds from the start of the process to its first answer; its processor time is that of its
+def first_answer(implementation: Implementation, seconds: float) -> Figure:
+    """Return the seconds from the start of a process to its first answer, and the CPU time of its
     whole life."""
     took = 0.0
 
     def work() -> None:
         nonlocal took
         begun = perf_counter()
-        with started(party.command("stdio", 0, 1), stdio=True) as process:
+        with started(implementation.command("stdio", 0, 1), stdio=True) as process:
             Wire(process).ask("initialize", OPEN)
             took = perf_counter() - begun
 
@@ -112,7 +112,7 @@ def first_answer(party: Party, seconds: float) -> Figure:
 
 
 def in_turn(wire: Wire, seconds: float) -> Figure:
-    """Calls, each sent when the one before was answered."""
+    """Measure calls, each of which is sent when the previous one has been answered."""
 
     def work() -> int:
         count, until = 0, perf_counter() + seconds
@@ -124,55 +124,55 @@ def in_turn(wire: Wire, seconds: float) -> Figure:
         wire.sent += count
         return count
 
-    return rate(work, wire.process.cpu)
+    return rate(work, wire.cpu)
 
 
-def pipelined(wire: Wire, seconds: float) -> Figure:
-    """Calls, with 64 of them on their way at any time."""
+def pipelined(wire: Wire, seconds: float, request: bytes = CALL) -> Figure:
+    """Measure requests, with 64 of them in flight at any time."""
+    places = request.count(b"%d")
 
     def work() -> int:
         until, first = perf_counter() + seconds, wire.sent
         missing = arrived = WINDOW
         while missing:
             if perf_counter() < until:
-                wire.send(
-                    b"".join(CALL % (n, n) for n in range(wire.sent + 1, wire.sent + arrived + 1))
-                )
+                numbers = range(wire.sent + 1, wire.sent + arrived + 1)
+                wire.send(b"".join(request % ((n,) * places) for n in numbers))
                 wire.sent += arrived
             else:
                 missing -= arrived
             arrived = wire.read().count(b"\n") if missing else 0
         return wire.sent - first
 
-    return rate(work, wire.process.cpu)
+    return rate(work, wire.cpu)
 
 
 def memory(wire: Wire, seconds: float) -> Figure:
-    """MiB that the server holds."""
+    """Return the memory of the server, in MiB."""
     return Figure(wire.process.memory() / MIB)
 
 
 def lists(wire: Wire, seconds: float) -> Figure:
-    """Lists of all tools, one after the other."""
+    """Measure lists of all tools, one after the other."""
     assert "nextCursor" not in wire.ask("tools/list", {})
-    return rate(lambda: wire.repeat(LIST, 1, seconds), wire.process.cpu)
+    return rate(lambda: wire.repeat(LIST, 1, seconds), wire.cpu)
 
 
 def echo(wire: Wire, seconds: float) -> Figure:
-    """Calls with 1 MiB of text that comes back."""
+    """Measure calls with 1 MiB of text that is returned."""
     params = {"name": "echo", "arguments": {"text": "x" * MIB}}
     assert wire.ask("tools/call", params)["structuredContent"] == {"result": "x" * MIB}
     request = (
         b'{"jsonrpc":"2.0","id":%%d,"method":"tools/call","params":%b}\n'
         % json.dumps(params).encode()
     )
-    return rate(lambda: wire.repeat(request, 1, seconds), wire.process.cpu)
+    return rate(lambda: wire.repeat(request, 1, seconds), wire.cpu)
 
 
 def progress(wire: Wire, seconds: float, times: int = 1000) -> Figure:
-    """Notifications of progress, 1,000 in each call."""
+    """Measure progress notifications, 1,000 in each call."""
     params = json.dumps(
         {"name": "count", "arguments": {"times": times}, "_meta": {"progressToken": "t"}}
     ).encode()
     request = b'{"jsonrpc":"2.0","id":%%d,"method":"tools/call","params":%b}\n' % params
-    return rate(lambda: times * wire.repeat(request, times + 1, seconds), wire.process.cpu)
+    return rate(lambda: times * wire.repeat(request, times + 1, seconds), wire.cpu)

@@ -1,10 +1,10 @@
-"""Drives an HTTP server with raw bytes over keep-alive connections: calls per second, and how long
-one takes.
+"""Drives an HTTP server with raw bytes over keep-alive connections, and measures the rate and the
+latency of calls.
 
-One thread around epoll: each connection sends the next request when it has read the whole answer to
-the one before. Requests are encoded beforehand, but for their id; of an answer only the status and
-the length are looked at. It needs a core of its own; on a machine with fewer than two its figures
-mean nothing.
+One thread waits with epoll: each connection sends the next request when it has read the whole
+answer to the previous one. Requests are encoded beforehand, except for their ids. Only the status
+and the length of an answer are looked at. The driver needs a core of its own; on a machine with
+only one core, the figures mean nothing.
 """
 
 import json
@@ -18,7 +18,7 @@ from time import perf_counter
 from typing import Any
 
 from .figures import Figure, rate
-from .parties import Party, Process, listening
+from .implementations import Implementation, Process, listening
 from .stdio import CHUNK, MIB, OPEN
 
 LENGTH = re.compile(rb"\r\ncontent-length: (\d+)\r\n", re.IGNORECASE)
@@ -29,16 +29,19 @@ META = {
     "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "0"},
 }
 SESSIONS = 10_000
-ID = 7_777_777  # stands where the id goes
+ID = 7_777_777  # the placeholder for the id of a request
 
 
 class Site:
-    """A server that listens, its sessions, and how many requests were sent."""
+    """A server that listens, its sessions, and the number of requests sent."""
 
     def __init__(self, process: Process, port: int, tool: str = "add") -> None:
         self.process, self.port, self.sent = process, port, 1_000_000
         self.add: dict[str, Any] = {"name": tool, "arguments": {"a": 40, "b": 2}}
         self.sessions: list[str] = []
+        self.headers: dict[str, str] = {}
+        """Headers of every request."""
+        self.cpu = process.cpu
 
     def post(self, message: dict[str, Any], **headers: str) -> bytes:
         body = json.dumps(message, separators=(",", ":")).encode()
@@ -48,7 +51,10 @@ class Site:
             "Content-Type: application/json",
             "Accept: application/json, text/event-stream",
             f"Content-Length: {len(body)}",
-            *(f"{name.replace('_', '-')}: {value}" for name, value in headers.items()),
+            *(
+                f"{name.replace('_', '-')}: {value}"
+                for name, value in (self.headers | headers).items()
+            ),
         ]
         return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
@@ -60,12 +66,11 @@ class Site:
         if session is not None:
             return self.post(message, MCP_Protocol_Version="2025-06-18", Mcp_Session_Id=session)
         message["params"] = params | {"_meta": META}
-        return self.post(
-            message, MCP_Protocol_Version="2026-07-28", Mcp_Method=method, Mcp_Name=params["name"]
-        )
+        name = {"Mcp_Name": params["name"]} if "name" in params else {}
+        return self.post(message, MCP_Protocol_Version="2026-07-28", Mcp_Method=method, **name)
 
     def greet(self, count: int) -> None:
-        """Open so many sessions, over one connection."""
+        """Open this many sessions, over one connection."""
         initialize = self.post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": OPEN})
         with socket.create_connection(("127.0.0.1", self.port)) as connection:
             for _ in range(count):
@@ -87,8 +92,13 @@ class Site:
 
 
 def exchange(connection: socket.socket, request: bytes) -> bytes:
-    """The whole answer to one request."""
+    """Send a request, and return the whole answer."""
     connection.sendall(request)
+    return receive(connection)
+
+
+def receive(connection: socket.socket) -> bytes:
+    """Return the whole answer to the request that was sent."""
     data = b""
     while not complete(data):
         part = connection.recv(MIB if data else CHUNK)
@@ -99,7 +109,7 @@ def exchange(connection: socket.socket, request: bytes) -> bytes:
 
 
 def complete(data: bytes) -> bool:
-    """Whether this is a whole answer."""
+    """Return whether this is a whole answer."""
     end = data.find(b"\r\n\r\n")
     if end < 0:
         return False
@@ -110,9 +120,9 @@ def complete(data: bytes) -> bool:
 
 
 @contextmanager
-def opened(party: Party, tools: int = 1, more: str = "") -> Iterator[Site]:
+def opened(implementation: Implementation, tools: int = 1, variant: str = "") -> Iterator[Site]:
     """A server with one session that has answered a call in each era."""
-    with listening(party, tools, more) as (process, port):
+    with listening(implementation, tools, variant) as (process, port):
         site = Site(process, port)
         site.greet(1)
         for session in (None, site.sessions[0]):
@@ -121,7 +131,7 @@ def opened(party: Party, tools: int = 1, more: str = "") -> Iterator[Site]:
 
 
 def check_call(site: Site, session: str | None) -> None:
-    """Call the tool once, in a session or without, and look at the answer."""
+    """Call the tool once, in a session or without one, and check the answer."""
     with socket.create_connection(("127.0.0.1", site.port)) as connection:
         answer = exchange(connection, site.request(session, site.add))
     found = b'"result":42' in answer.replace(b" ", b"")
@@ -131,7 +141,7 @@ def check_call(site: Site, session: str | None) -> None:
 def drive(
     site: Site, requests: list[bytes], connections: int, seconds: float, per_request: int = 1
 ) -> Figure:
-    """Send these in turn, over so many connections, for so long."""
+    """Send these requests in turn, over this many connections, for some seconds."""
     halves = cycle([tuple(request.split(b"%d" % ID)) for request in requests])
     poll = select.epoll()
     sockets = {
@@ -174,7 +184,7 @@ def drive(
         return len(took) * per_request
 
     try:
-        figure = rate(work, site.process.cpu)
+        figure = rate(work, site.cpu)
     finally:
         poll.close()
         for one in sockets.values():
@@ -184,33 +194,33 @@ def drive(
 
 
 def stateless(connections: int) -> Callable[[Site, float], Figure]:
-    """Calls in the stateless era."""
+    """Measure calls in the stateless era."""
     return lambda site, seconds: drive(site, [site.request(None, site.add)], connections, seconds)
 
 
 def handshake(connections: int) -> Callable[[Site, float], Figure]:
-    """Calls in one session of the handshake era."""
+    """Measure calls in one session of the handshake era."""
     return lambda site, seconds: drive(
         site, [site.request(site.sessions[0], site.add)], connections, seconds
     )
 
 
 def session_memory(site: Site, seconds: float) -> Figure:
-    """KiB that an idle session takes; 10,000 are opened, and stay."""
-    site.greet(200)  # until it has what it works with
+    """Open 10,000 sessions, and return the memory of each, in KiB."""
+    site.greet(200)  # first, so that the server has allocated what it needs anyway
     before = site.process.memory()
     site.greet(SESSIONS)
     return Figure((site.process.memory() - before) / SESSIONS / 1024)
 
 
 def many_sessions(site: Site, seconds: float) -> Figure:
-    """Calls over 32 connections, each in another of 10,000 sessions."""
+    """Measure calls over 32 connections, each in a different one of 10,000 sessions."""
     site.greet(max(SESSIONS - len(site.sessions), 0))
     return drive(site, [site.request(session, site.add) for session in site.sessions], 32, seconds)
 
 
 def echo(site: Site, seconds: float) -> Figure:
-    """Calls with 1 MiB of text that comes back."""
+    """Measure calls with 1 MiB of text that is returned."""
     return drive(
         site,
         [site.request(site.sessions[0], {"name": "echo", "arguments": {"text": "x" * MIB}})],
@@ -220,7 +230,7 @@ def echo(site: Site, seconds: float) -> Figure:
 
 
 def progress(site: Site, seconds: float, times: int = 1000) -> Figure:
-    """Notifications of progress, 1,000 in the event stream of each call."""
+    """Measure progress notifications, 1,000 in the event stream of each call."""
     params = {"name": "count", "arguments": {"times": times}, "_meta": {"progressToken": "t"}}
     request = site.request(site.sessions[0], params)
     with socket.create_connection(("127.0.0.1", site.port)) as connection:

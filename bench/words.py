@@ -1,17 +1,17 @@
-"""Figures in words: what one is, what it gains on another, whether a goal is met, and a line of it
-all for the terminal."""
+"""Formats figures, ratios and goals, for the page and for the terminal."""
 
 import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from .figures import Figure, Figures
-from .measures import ROWS, Goal, Row
-from .parties import ALL, FLOOR, OURS, SDK, Party
+from .implementations import ALL, FLOOR, OURS, SDK, Implementation
+from .measures import ROWS
+from .rows import AtMost, AtMostTimesRow, Goal, Row, TimesBetter
 
 
 def number(value: float) -> str:
-    """With as many digits as mean something: three."""
+    """Format a number with three significant digits."""
     if value >= 1000:
         value = round(value, 2 - math.floor(math.log10(value)))
     return (
@@ -24,7 +24,7 @@ def number(value: float) -> str:
 
 
 def duration(microseconds: float) -> str:
-    """In the unit that suits it."""
+    """Format a duration, in a suitable unit."""
     if microseconds >= 1e6:
         return f"{number(microseconds / 1e6)} s"
     return (
@@ -33,15 +33,15 @@ def duration(microseconds: float) -> str:
 
 
 def quantity(row: Row, figure: Figure | None) -> str:
-    """A figure with its unit."""
+    """Format a figure with its unit."""
     if figure is None:
         return ""
     return number(figure.value) + (row.unit if row.more_is_better else f" {row.unit}".rstrip())
 
 
 class Gain(NamedTuple):
-    """How many times better we are than another: by the figure, and by processor time where that
-    was taken."""
+    """How many times better we are than another implementation: by the figure, and by CPU time, if
+    it was measured."""
 
     plain: float
     cpu: float | None
@@ -52,8 +52,8 @@ class Gain(NamedTuple):
         )
 
 
-def gain(row: Row, figures: Figures, than: Party) -> Gain | None:
-    """Ours against theirs, or nothing where they do not take part."""
+def gain(row: Row, figures: Figures, than: Implementation) -> Gain | None:
+    """Compare our figure with theirs; None if either was not measured."""
     ours, theirs = figures.get(OURS.name), figures.get(than.name)
     if ours is None or theirs is None:
         return None
@@ -61,54 +61,86 @@ def gain(row: Row, figures: Figures, than: Party) -> Gain | None:
     return Gain(plain, theirs.cpu / ours.cpu if ours.cpu and theirs.cpu else None)
 
 
-def verdict(row: Row, goal: Goal, figures: Figures) -> str:
-    """Whether a goal is met."""
-    if goal.than is None:
-        return "met" if figures[OURS.name].value <= goal.bound else "missed"
-    found = gain(row, figures, goal.than)
-    assert found
-    met = [one >= goal.bound for one in found if one is not None]
+def verdict(row: Row, goal: Goal, found: dict[str, Figures], python: str) -> str | None:
+    """Return whether a goal is met; None if it does not hold for this Python, or if its figures are
+    missing."""
+    figures = found.get(row.name, {})
+    ours = figures.get(OURS.name)
+    if ours is None:
+        return None
+    match goal:
+        case TimesBetter(than, bound):
+            gained = gain(row, figures, than)
+            return gained and _verdict_of([one >= bound for one in gained if one is not None])
+        case AtMost(bound, cpu, only):
+            value = ours.cpu if cpu else ours.value
+            applies = value is not None and only in (None, python)
+            return _verdict_of([value <= bound]) if applies and value is not None else None
+        case AtMostTimesRow(name, bound):
+            times = times_row(row, name, found)
+            return None if times is None else _verdict_of([times <= bound])
+
+
+def _verdict_of(met: list[bool]) -> str:
     if all(met):
         return "met"
     return "missed" if not any(met) else "met by CPU time" if met[1] else "met by the figure only"
 
 
+def times_row(row: Row, name: str, found: dict[str, Figures]) -> float | None:
+    """Return how many times the CPU time of another row of ours this row takes."""
+    ours, other = (found.get(one, {}).get(OURS.name) for one in (row.name, name))
+    return ours.cpu / other.cpu if ours and other and ours.cpu and other.cpu else None
+
+
 def wanted(row: Row, goal: Goal) -> str:
-    """A goal in words."""
-    if goal.than is None:
-        return f"at most {goal.bound:g} {row.unit}"
-    return (
-        f"{goal.bound:.0%} of the floor" if goal.than is FLOOR else f"{goal.bound:g} times the SDK"
-    )
+    """Return a goal in words."""
+    match goal:
+        case TimesBetter(than, bound):
+            return f"{bound:.0%} of the floor" if than is FLOOR else f"{bound:g} times the SDK"
+        case AtMost(bound, cpu):
+            return f"at most {bound:g} µs of CPU time" if cpu else f"at most {bound:g} {row.unit}"
+        case AtMostTimesRow(name, bound):
+            (other,) = (one for one in ROWS if one.name == name)
+            return f"at most {bound:g} times the CPU time of “{other.title}”"
 
 
-def goals(found: dict[str, Figures]) -> Iterator[tuple[Row, Goal, str]]:
-    """All goals of what was measured, with how it stands."""
+def outcome(row: Row, goal: Goal, found: dict[str, Figures], how: str) -> str:
+    """Return how a goal was met or missed, with the figure if no other table shows it."""
+    times = times_row(row, goal.row, found) if isinstance(goal, AtMostTimesRow) else None
+    return how if times is None else f"{how} ({times:.2f})"
+
+
+def goals(found: dict[str, Figures], python: str) -> Iterator[tuple[Row, Goal, str]]:
+    """Yield the goals whose figures were measured with this Python, and whether they are met."""
     for row in ROWS:
-        for goal in row.goals if row.name in found else ():
-            yield row, goal, verdict(row, goal, found[row.name])
+        for goal in row.goals:
+            how = verdict(row, goal, found, python)
+            if how is not None:
+                yield row, goal, how
 
 
 def line(row: Row, figures: Figures) -> str:
-    """A row for the terminal."""
-    cells = "".join(f"{quantity(row, figures.get(party.name)):>14}" for party in ALL)
+    """Format a row for the terminal."""
+    cells = "".join(f"{quantity(row, figures.get(one.name)):>18}" for one in ALL)
     ratios = "".join(f"{gain(row, figures, than) or ''!s:>20}" for than in (SDK, FLOOR))
-    return f"{row.name:20}{cells}{ratios}"
+    ours = figures[OURS.name].cpu
+    return f"{row.name:22}{cells}{ratios}{duration(ours) if ours else '':>12}"
 
 
 def heading() -> str:
-    """What stands above such rows."""
-    return (
-        f"{'':20}"
-        + "".join(f"{party.name:>14}" for party in ALL)
-        + f"{'times the SDK':>20}{'of the floor':>20}"
-    )
+    """Return the heading of the rows for the terminal."""
+    names = "".join(f"{one.name:>18}" for one in ALL)
+    return f"{'':22}{names}{'times the SDK':>20}{'of the floor':>20}{'our CPU':>12}"
 
 
-def verdicts(found: dict[str, Figures]) -> str:
-    """The goals for the terminal, and how many are met."""
-    rows = [f"{row.name:20}{wanted(row, goal):24}{how}" for row, goal, how in goals(found)]
-    missed = sum(row.endswith("missed") for row in rows)
-    return "\n".join(
-        [*rows, f"{len(rows) - missed} goals met, {missed} missed (in parentheses: by CPU time)"]
-    )
+def verdicts(found: dict[str, Figures], python: str) -> str:
+    """Format the goals for the terminal, and count those that are met."""
+    all_goals = list(goals(found, python))
+    rows = [
+        f"{row.name:22}{wanted(row, goal)}: {outcome(row, goal, found, how)}"
+        for row, goal, how in all_goals
+    ]
+    missed = sum(how == "missed" for _, _, how in all_goals)
+    met = f"{len(rows) - missed} goals met, {missed} missed (ratios in parentheses: CPU time)"
+    return "\n".join([*rows, met])

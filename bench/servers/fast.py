@@ -1,12 +1,35 @@
 """The same server on FastMCP."""
 
+import os
 import sys
+from typing import Any
 
 from fastmcp import Context, FastMCP
 from fastmcp.tools import Tool
 
-transport, port, tools, *more = sys.argv[1:]
-server = FastMCP("bench")
+transport, port, tools, *rest = sys.argv[1:]
+variant = rest[0] if rest else ""
+more = variant == "more"
+
+
+def verifier() -> Any:
+    """Return what checks tokens, if they are required."""
+    if variant not in ("api_key", "jwt"):
+        return None
+    from fastmcp.server.auth.providers.jwt import JWTVerifier, StaticTokenVerifier
+
+    if variant == "api_key":
+        return StaticTokenVerifier(
+            {os.environ["BENCH_API_KEY"]: {"client_id": "ada", "scopes": []}}
+        )
+    return JWTVerifier(
+        public_key=os.environ["BENCH_PUBLIC_KEY"],
+        issuer=os.environ["BENCH_ISSUER"],
+        audience=os.environ["BENCH_AUDIENCE"],
+    )
+
+
+server = FastMCP("bench", auth=verifier())
 
 
 async def add(a: int, b: int) -> int:
@@ -15,12 +38,12 @@ async def add(a: int, b: int) -> int:
 
 
 async def echo(text: str) -> str:
-    """Say it again."""
+    """Return the text."""
     return text
 
 
 async def count(times: int, ctx: Context) -> int:
-    """Report progress so many times."""
+    """Report progress this many times."""
     for done in range(times):
         await ctx.report_progress(done, times)
     return times
