@@ -253,6 +253,9 @@ class Call(Struct, eq=False):
     """The number of rounds of questions that the call has asked on the back channel."""
     task: "asyncio.Task[None] | None" = None
     """The asyncio task that answers the call."""
+    encode_page: "Callable[[Any], Any] | None" = None
+    """A function that encodes a page of a list after all middleware. It returns the cached page if
+    the middleware left the page unchanged."""
     redacted_page: Raw | None = None
     """The cached page of a list that answers this call. `Server(redact=…)` has been applied to
     it."""

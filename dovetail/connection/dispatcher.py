@@ -330,6 +330,8 @@ class Dispatcher:
                 result = error
             if isinstance(result, (InputRequired, UrlRequired)):
                 result = await self.round_trips.answer_explicit(call, handle, result, request_key)
+        if call.encode_page is not None:
+            result = call.encode_page(result)
         if type(result) is RawObject:
             return stateless.sign_raw_result(result, self._signature(call.caller.revision))
         if isinstance(result, Result):

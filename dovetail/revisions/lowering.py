@@ -86,7 +86,7 @@ def build_lowering(
 def lower_items(value: Any, lower: Conversion) -> Any:
     """Apply `lower` to a field, which is one value, a list or a mapping. Returns the same object if
     nothing changed."""
-    if type(value) is list:
+    if isinstance(value, list):
         after = [lower(item) for item in value]
         return value if after == value else after
     if type(value) is dict:

@@ -37,6 +37,7 @@ from .capabilities import DEFAULTS, CapabilityChoices, resolve_choices
 from .context import Context
 from .prompts import RegisteredPrompt, bind_arguments, make_prompt_result
 from .registry import (
+    OpenPage,
     Registry,
     Snapshot,
     encode_page,
@@ -307,19 +308,28 @@ class Handlers(RunnableService):
             items = [component.definition for component in components]
             return result_type(**{field: items}, next_cursor=cursor, **hints)
 
-        def make_signed_result(call: Call, visible: Snapshot[Any]) -> Any:
-            result, revision = make_result(call, visible), call.revision
-            return sign_result(result, self.info, revision) if revision.stateless else result
+        def make_encoded_page(call: Call, visible: Snapshot[Any]) -> Any:
+            def make_signed_result() -> Any:
+                result, revision = make_result(call, visible), call.revision
+                return sign_result(result, self.info, revision) if revision.stateless else result
+
+            return encode_page(call, visible, make_signed_result, self.redact)
+
+        def encode_unchanged(
+            call: Call, visible: Snapshot[Any], page: OpenPage, result: Any
+        ) -> Any:
+            return make_encoded_page(call, visible) if page.is_unchanged(result) else result
 
         async def answer(call: Call) -> Any:
             if not registry.was_used:
                 self._check_offered(kind)
             visible = visible_to(call.principal, registry.snapshot)
-            if method in self._decoded_methods:
-                return make_result(call, visible)
-            return encode_page(
-                call, visible, lambda: make_signed_result(call, visible), self.redact
-            )
+            if method not in self._decoded_methods:
+                return make_encoded_page(call, visible)
+            result = make_result(call, visible)
+            page = OpenPage(visible, result, field)
+            call.encode_page = partial(encode_unchanged, call, visible, page)
+            return result
 
         return answer
 
