@@ -37,9 +37,9 @@ from .capabilities import DEFAULTS, CapabilityChoices, resolve_choices
 from .context import Context
 from .prompts import RegisteredPrompt, bind_arguments, make_prompt_result
 from .registry import (
-    OpenPage,
     Registry,
     Snapshot,
+    WatchedPage,
     encode_page,
     may_use,
     require_scopes,
@@ -316,7 +316,7 @@ class Handlers(RunnableService):
             return encode_page(call, visible, make_signed_result, self.redact)
 
         def encode_unchanged(
-            call: Call, visible: Snapshot[Any], page: OpenPage, result: Any
+            call: Call, visible: Snapshot[Any], page: WatchedPage, result: Any
         ) -> Any:
             return make_encoded_page(call, visible) if page.is_unchanged(result) else result
 
@@ -327,7 +327,7 @@ class Handlers(RunnableService):
             if method not in self._decoded_methods:
                 return make_encoded_page(call, visible)
             result = make_result(call, visible)
-            page = OpenPage(visible, result, field)
+            page = WatchedPage(visible, result, field)
             call.encode_page = partial(encode_unchanged, call, visible, page)
             return result
 

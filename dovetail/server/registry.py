@@ -287,7 +287,7 @@ def encode_page(
     return encoded
 
 
-class Page(list[Item]):
+class WatchedItems(list[Item]):
     """The items of a page that middleware sees. It notices every use by Python code; until then,
     the items are unchanged for certain. Only code in C, such as an encoder, reads them
     unnoticed."""
@@ -312,7 +312,7 @@ _HARMLESS = {
 def _notice_use(name: str) -> Callable[..., Any]:
     method = getattr(list, name)
 
-    def use(self: Page[Any], *args: Any, **options: Any) -> Any:
+    def use(self: WatchedItems[Any], *args: Any, **options: Any) -> Any:
         self.was_used = True
         return method(self, *args, **options)
 
@@ -321,10 +321,10 @@ def _notice_use(name: str) -> Callable[..., Any]:
 
 for _name, _method in vars(list).items():
     if callable(_method) and _name not in _HARMLESS:
-        setattr(Page, _name, _notice_use(_name))
+        setattr(WatchedItems, _name, _notice_use(_name))
 
 
-class OpenPage:
+class WatchedPage:
     """A page for middleware, which may change it.
 
     If no middleware has used the items and the other fields are as they were, the encoded page of
@@ -334,7 +334,7 @@ class OpenPage:
 
     def __init__(self, snapshot: Snapshot[Any], result: Any, field: str) -> None:
         self._snapshot, self._result = snapshot, result
-        self._items = Page(getattr(result, field))
+        self._items = WatchedItems(getattr(result, field))
         setattr(result, field, self._items)
         self._fields = astuple(result)
         self._items.was_used = False

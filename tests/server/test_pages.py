@@ -8,7 +8,7 @@ import pytest
 
 from dovetail import Client, Server
 from dovetail.protocol.tools import Tool
-from dovetail.server.registry import Page
+from dovetail.server.registry import WatchedItems
 
 USES: list[Callable[[Any], Any]] = [
     lambda page: page[0],
@@ -33,14 +33,14 @@ USES: list[Callable[[Any], Any]] = [
 
 @pytest.mark.parametrize("use", USES)
 def test_every_use_of_the_items_is_noticed(use: Callable[[Any], Any]) -> None:
-    page = Page([object()])
+    page = WatchedItems([object()])
     page.was_used = False
     use(page)
     assert page.was_used
 
 
 def test_unpacking_is_noticed() -> None:
-    page = Page([object()])
+    page = WatchedItems([object()])
     page.was_used = False
     [_only] = page
     assert page.was_used
