@@ -58,8 +58,10 @@ _PREFIXES = (
     *("sk", "pk", "rk", "ghp", "gho", "ghu", "ghs", "ghr", "github", "glpat", "npm", "pypi", "hf"),
     *("xoxa", "xoxb", "xoxp", "xoxr", "xoxs", "client"),
 )
-"""The prefixes that `-` or `_` follows. Splitting the text there takes a tenth of the time of
-searching each prefix."""
+"""The prefixes that `-` or `_` follows. The text is split there and the ends are compared. In
+13,000 characters, a search for each prefix takes 220 µs; this takes 12 µs with one such character,
+and more than the search only if there are over 1,000 of them (1,700: 360 µs)."""
+_ENDS = frozenset(prefix[-2:] for prefix in _PREFIXES)
 SHORTEST = len("pwd=abc")
 """The length of the shortest credential."""
 
@@ -99,7 +101,7 @@ def _has_sign(lowered: str) -> bool:
                 if sign in lowered:
                     return True
     pieces = lowered.replace("-", "_").split("_")
-    return len(pieces) > 1 and any(piece.endswith(_PREFIXES) for piece in pieces[:-1])
+    return any(piece.endswith(_PREFIXES) for piece in pieces[:-1] if piece[-2:] in _ENDS)
 
 
 def _apply_rules(text: str) -> str:

@@ -329,7 +329,7 @@ class WatchedPage:
 
     If no middleware has used the items and the other fields are as they were, the encoded page of
     `encode_page` is sent. Compared with a server without middleware, a list of 10 tools then takes
-    1.3 times the CPU time instead of 1.5 times, a list of 100 tools 1.6 instead of 4.5 times.
+    1.3 times the CPU time instead of 1.5 times, a list of 100 tools 1.5 instead of 3.8 times.
     """
 
     def __init__(self, snapshot: Snapshot[Any], result: Any, field: str) -> None:

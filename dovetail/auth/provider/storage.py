@@ -224,7 +224,7 @@ class SqliteStorage(SqliteFile):
 
     def version(self) -> tuple[int, int, int]:
         """Return a value that is different after every change to the rows, by this process or any
-        other. It takes a fraction of the time of `get`.
+        other. Unlike `get`, it is not async, so a request whose token is cached need not wait.
 
         Raises:
             Overloaded: The file cannot be read now.
