@@ -13,16 +13,20 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import urlencode
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from dovetail import Client, Rates, Server, telemetry
-from dovetail.auth import ApiKeys
+from dovetail.auth import ApiKeys, Bearer, KnownClient, Provider, jose, jwt
+from dovetail.ports import HttpRequest, HttpResponse, PublicUrl
 from dovetail.protocol.base import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from dovetail.revisions import STATELESS
+from dovetail.sealing import KeyRing
 from dovetail.serve.uvicorn_server import make_protocol_class
 
 from .servers import apart, floor
@@ -30,6 +34,8 @@ from .words import duration
 
 CONNECTIONS, TIMES, ROUNDS = 32, 50, 12
 KEY = "k" * 32
+BASE = "http://127.0.0.1"
+URL = f"{BASE}/mcp"
 
 
 class Wire(asyncio.Transport):
@@ -61,10 +67,13 @@ class Wire(asyncio.Transport):
 class Way:
     """One way to serve, and its connections."""
 
-    def __init__(self, app: Any, http: Callable[..., Any] = HttpToolsProtocol) -> None:
+    def __init__(
+        self, app: Any, http: Callable[..., Any] = HttpToolsProtocol, token: str = KEY
+    ) -> None:
         config = uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, ws="none")
         config.load()
         state = ServerState()
+        self.request = request(token)
         self.ends = [(http(config, state, {}), Wire()) for _ in range(CONNECTIONS)]
         for end, wire in self.ends:
             end.connection_made(wire)
@@ -75,13 +84,13 @@ class Way:
         for _ in range(TIMES):
             for end, wire in self.ends:
                 wire.answers = 0
-                end.data_received(REQUEST)
+                end.data_received(self.request)
             while not all(wire.answers for _, wire in self.ends):  # noqa: ASYNC110, turns of the loop are what is measured
                 await asyncio.sleep(0)
         return (time.process_time() - begun) / TIMES / CONNECTIONS * 1e6
 
 
-def request() -> bytes:
+def request(token: str) -> bytes:
     """A call of a tool, in the stateless era."""
     version = STATELESS[-1].version
     meta = {PROTOCOL_VERSION: version, CLIENT_CAPABILITIES: {}}
@@ -96,14 +105,11 @@ def request() -> bytes:
         "Mcp-Method": "tools/call",
         "Mcp-Name": "add",
         "MCP-Protocol-Version": version,
-        "Authorization": f"Bearer {KEY}",
+        "Authorization": f"Bearer {token}",
         "Content-Length": str(len(body)),
     }
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     return f"POST /mcp HTTP/1.1\r\n{lines}\r\n".encode() + body
-
-
-REQUEST = request()
 
 
 async def add(a: int, b: int) -> int:
@@ -111,13 +117,47 @@ async def add(a: int, b: int) -> int:
     return a + b
 
 
-async def served(short: bool = True, metrics: str | None = None, **options: Any) -> Way:
+async def served(
+    short: bool = True, metrics: str | None = None, token: str = KEY, **options: Any
+) -> Way:
     """A server of ours: as `run` serves it, or as any ASGI server does."""
     server = Server("costs", rates=Rates(calls=None), **options)
     server.tool(add)
-    app = server.asgi("/mcp", metrics=metrics)
+    app = server.asgi("/mcp", metrics=metrics, public_url=URL)
     await app.start()
-    return Way(app, make_protocol_class(app)) if short else Way(app)
+    return Way(app, make_protocol_class(app), token) if short else Way(app)
+
+
+async def offline(request: HttpRequest) -> HttpResponse:
+    raise SystemExit(f"nothing should be fetched, not {request.url}")
+
+
+async def provided(storage: str) -> Way:
+    """A server behind a provider of its own, which has issued the token."""
+    client = KnownClient(id="ada", secret=KEY)
+    provider = Provider(clients=[client], storage=storage)
+    form = {"grant_type": "client_credentials", "client_id": client.id, "client_secret": KEY}
+    reply = await provider.respond(
+        HttpRequest(
+            method="POST",
+            path="/token",
+            url=f"{BASE}/token",
+            headers={"content-type": "application/x-www-form-urlencoded"},
+            body=urlencode(form).encode(),
+        ),
+        PublicUrl(url=URL, base=BASE, ring=KeyRing([KEY.encode()]), fetch=offline),
+    )
+    assert reply is not None and reply.status == 200, reply
+    return await served(auth=provider, token=json.loads(reply.body)["access_token"])
+
+
+async def signed() -> Way:
+    """A server that verifies JWTs."""
+    key = jose.generate_key()
+    claims = {"iss": BASE, "sub": "ada", "aud": URL, "exp": time.time() + 3600}
+    verifier = jwt(BASE, keys=[jose.public_jwk(key)])
+    token = jose.sign({"alg": "ES256"}, claims, jose.load_key(key))
+    return await served(auth=Bearer(verifier), token=token)
 
 
 def recorded() -> Any:
@@ -140,13 +180,16 @@ async def isolated() -> float:
     return min(took) * 1e6
 
 
-async def main() -> None:
+async def main(folder: str) -> None:
     ways = {
         "a bare ASGI application": Way(floor.app),
         "a server, by `run`": await served(),
         "as an ASGI application": await served(short=False),
         "with `metrics`": await served(metrics="/metrics"),
         "behind `ApiKeys`": await served(auth=ApiKeys({KEY: "ada"})),
+        "behind `Bearer(jwt(…))`": await signed(),
+        "behind `Provider`, a file": await provided(f"{folder}/provider.sqlite"),
+        "behind `Provider`, in memory": await provided(":memory:"),
         "with `telemetry()`, no SDK": await served(middleware=[telemetry()]),
         "with `telemetry()` and its SDK": await served(middleware=[recorded()]),
     }
@@ -159,4 +202,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    with TemporaryDirectory() as folder:
+        asyncio.run(main(folder))

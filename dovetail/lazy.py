@@ -7,8 +7,24 @@ almost free.
 For each module in the package, `_NAMES` lists the names that the module defines.
 """
 
-from collections.abc import Callable, Mapping
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+
+
+@contextmanager
+def paused_collector() -> Iterator[None]:
+    """Pause the garbage collector during an import. An import creates thousands of classes and
+    functions that stay, so the collector would find nothing (10% of the CPU time of `from dovetail
+    import Server`)."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def lazy(
@@ -28,7 +44,9 @@ def lazy(
             raise AttributeError(f"module {package['__name__']!r} has no attribute {name!r}")
         from importlib import import_module
 
-        value = package[name] = getattr(import_module(f"{package['__name__']}.{homes[name]}"), name)
+        with paused_collector():
+            module = import_module(f"{package['__name__']}.{homes[name]}")
+        value = package[name] = getattr(module, name)
         return value
 
     return get, lambda: sorted({*package, *homes})

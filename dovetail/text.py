@@ -25,18 +25,18 @@ MAX_MESSAGE_CHARS = 300
 """The number of characters from a peer's text that a message repeats."""
 MAX_QUOTED_CHARS = 200
 _DIGEST_CHARS = 8
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+_NOT_IN_NAMES = r"[^A-Za-z0-9_-]"
 
 # Controls (C0 except tab and newline, DEL, C1), direction marks and overrides, invisible letters
 # and format characters, line separators, lone surrogates, private use, tags, variation selectors
 # other than those of emoji, and joiners that join nothing.
-_UNSAFE = re.compile(
+_UNSAFE = (
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e"
     "\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ue000-\uf8ff\ufe00-\ufe0d\ufeff\uffa0"
     "\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
     "|(?<=[0-9A-Za-z_\u200c\u200d])[\u200c\u200d]|[\u200c\u200d](?=[0-9A-Za-z_\u200c\u200d])"
 )
-_JOINERS = re.compile("[\u200c\u200d]")
+_JOINERS = "[\u200c\u200d]"
 
 
 def escape_unsafe(text: str, *, keep_newlines: bool = False) -> str:
@@ -44,18 +44,18 @@ def escape_unsafe(text: str, *, keep_newlines: bool = False) -> str:
 
     Newlines and tabs are also escaped, unless `keep_newlines` is set.
     """
-    text = _UNSAFE.sub(_escape, text.replace("\r\n", "\n"))
+    text = re.sub(_UNSAFE, _escape, text.replace("\r\n", "\n"))
     return text if keep_newlines else text.replace("\n", r"\n").replace("\t", r"\t")
 
 
 def escape_json(text: str) -> str:
     """Replace unsafe characters in a JSON document with JSON escapes, so that nothing is lost."""
-    return _UNSAFE.sub(_escape_json, text)
+    return re.sub(_UNSAFE, _escape_json, text)
 
 
 def strip_unsafe(text: str) -> str:
     """Remove unsafe characters and joiners, and replace each run of white space with one space."""
-    return _JOINERS.sub("", _UNSAFE.sub("", " ".join(text.split())))
+    return re.sub(_JOINERS, "", re.sub(_UNSAFE, "", " ".join(text.split())))
 
 
 def one_line(text: str, max_chars: int = MAX_MESSAGE_CHARS) -> str:
@@ -102,7 +102,7 @@ def closest_name(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | 
 def legal_name(text: str) -> str:
     """Return a text with `_` for each character that names of tools should not have. The name
     begins with a letter or `_`."""
-    text = _NOT_IN_NAMES.sub("_", text)
+    text = re.sub(_NOT_IN_NAMES, "_", text)
     return text if text[:1].isalpha() or text.startswith("_") else f"_{text}"
 
 

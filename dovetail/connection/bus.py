@@ -24,7 +24,6 @@ so the bus must never carry the only copy of anything.
 import asyncio
 import os
 import socket
-import tempfile
 from collections.abc import Callable, Coroutine
 from functools import partial
 from itertools import count
@@ -464,6 +463,8 @@ async def join(path: str) -> LocalBus:
 def private_socket() -> tuple[str, socket.socket]:
     """Return a socket for a hub, in a new directory that only this user can enter. The caller must
     remove the directory."""
+    import tempfile
+
     temporary = tempfile.gettempdir()
     # the path of a Unix socket must be short
     directory = tempfile.mkdtemp(

@@ -18,7 +18,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from secrets import token_urlsafe
+from os import urandom
 from typing import Any, cast
 
 import msgspec
@@ -78,7 +78,7 @@ class BusRequests:
         Raises:
             ProtocolError: The process replied with an error.
         """
-        bus, id, reply = self._bus, token_urlsafe(8), None
+        bus, id, reply = self._bus, urandom(8).hex(), None
         if bus is None:
             return None
         deadline = time.monotonic() + seconds

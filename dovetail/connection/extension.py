@@ -50,7 +50,7 @@ kind, and returns the result for the caller."""
 # Labels, a slash, and the name of a `_meta` key:
 # https://modelcontextprotocol.io/specification/2026-07-28/basic#meta
 _LABEL = r"[a-z]([a-z0-9-]*[a-z0-9])?"
-_ID = re.compile(rf"{_LABEL}(\.{_LABEL})*/[a-z0-9]([a-z0-9._-]*[a-z0-9])?", re.IGNORECASE)
+_ID = rf"(?i:{_LABEL}(\.{_LABEL})*/[a-z0-9]([a-z0-9._-]*[a-z0-9])?)"
 UNWRAPPABLE = ("initialize", "ping")
 """The requests that the connection itself answers before they become calls."""
 CORE_KINDS = ("complete", "input_required")
@@ -93,7 +93,7 @@ class Extension(Struct, frozen=True, kw_only=True, eq=False):
     """Whether only the other side needs to declare the extension, so this side does not."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.id, str) or not _ID.fullmatch(self.id):
+        if not isinstance(self.id, str) or not re.fullmatch(_ID, self.id):
             raise ConfigError(
                 f"{self.id!r} is not a valid extension identifier; use the form 'com.example/name'"
             )

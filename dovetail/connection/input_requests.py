@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from hashlib import blake2b
 from inspect import isawaitable
-from secrets import token_bytes, token_urlsafe
+from os import urandom
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -41,7 +41,6 @@ from ..errors import (
 )
 from ..limits import Limits
 from ..logs import get_logger
-from ..net import why_not_openable
 from ..ports import Call, Caller, CallHandler
 from ..protocol.base import OWN_META, Params
 from ..protocol.client_features import CreateMessageParams, ElicitParams, find_tool_mismatch
@@ -123,6 +122,8 @@ def has_capabilities(
 def find_flaw(params: Any) -> str | None:
     """Return why a question is invalid for every client, or None if it is valid."""
     if isinstance(params, ElicitParams) and params.mode == "url":
+        from ..net import why_not_openable
+
         reason = why_not_openable(params.url or "")
         return reason and f"{params.url!r} is not a URL that a browser can open: {reason}"
     problem = (
@@ -316,7 +317,7 @@ def once_seed(call: Call) -> bytes:
     if seed is None and call.run is not None:
         return call.run.once_seed  # type: ignore[no-any-return]
     if seed is None:
-        seed = results[ONCE_SEED] = token_bytes(16)
+        seed = results[ONCE_SEED] = urandom(16)
     return seed
 
 
@@ -476,7 +477,7 @@ class SuspendableCall:
         answers: dict[str, bytes],
         request_key: RequestKey | None = None,
     ) -> None:
-        self.id = token_urlsafe(16)
+        self.id = urandom(16).hex()
         self.first_id = journal.first_id if journal is not None else self.id
         self.request_key = identify_request(call) if request_key is None else request_key
         self.call = call = replace(call, run=self)

@@ -25,7 +25,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
-from secrets import token_urlsafe
+from os import urandom
 from typing import Any
 
 import msgspec
@@ -494,12 +494,12 @@ def _check_question(
         params = without_meta(params, OWN_META)
         if isinstance(view, ElicitParams) and view.mode == "url" and not view.elicitation_id:
             params = RawObject(params.type, dict(params.fields))
-            params.elicitation_id = token_urlsafe(16)
+            params.elicitation_id = urandom(16).hex()
         return OpenQuestion(method, params)  # the server that asks checks the answer
     if not isinstance(view, ElicitParams):
         return OpenQuestion(method, view)
     if view.mode == "url":
-        id = view.elicitation_id or token_urlsafe(16)
+        id = view.elicitation_id or urandom(16).hex()
         return OpenQuestion(method, replace(view, elicitation_id=id))
     form = service.make_form(view.message, view.requested_schema)
     return OpenQuestion(method, replace(view, requested_schema=form.schema), form=form)

@@ -19,7 +19,6 @@ from typing import Any
 from ..aio import TaskSet
 from ..errors import InvalidParams, Overloaded
 from ..logs import get_logger
-from ..net import network_of
 from ..ports import Call, Caller
 from ..protocol.base import PROGRESS_TOKEN, Params
 from ..protocol.lifecycle import ProgressParams
@@ -80,11 +79,13 @@ class NotificationRunner:
 def counting_key(caller: Caller) -> CallerKey:
     """Return the key used to count what a caller has: its principal or, if it has none, its
     network."""
-    return (
-        ("principal", caller.principal.id)
-        if caller.principal is not None
-        else network_of(caller.address or "")
-    )
+    if caller.principal is not None:
+        return "principal", caller.principal.id
+    if caller.address is None:
+        return ""
+    from ..net import network_of
+
+    return network_of(caller.address)
 
 
 async def _logged(work: Callable[..., Awaitable[Any]], *args: Any) -> None:

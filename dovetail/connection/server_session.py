@@ -7,7 +7,7 @@ distinguishes the two kinds of requests.
 
 import asyncio
 from collections.abc import Mapping
-from secrets import token_hex
+from os import urandom
 from typing import Any
 
 from ..errors import ConnectionClosed, InvalidRequest, ProtocolError, ToolError
@@ -141,7 +141,7 @@ class ServerSession:
         if self.caller is not None:
             raise InvalidRequest("This connection is already initialized")
         caller, reply, self.admission = self.dispatcher.initialize(request, self.identity)
-        caller.session_id = token_hex(8)
+        caller.session_id = urandom(8).hex()
         self.caller = caller
         self._initialized_at = self.loop.time()
         self.initialized = asyncio.Event()

@@ -10,7 +10,6 @@ https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation#phis
 """
 
 import time
-from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
@@ -27,6 +26,8 @@ PARAMETER = "ticket"
 def bind_url(ring: KeyRing, url: str, server: str, user: str | None, id: str, life: float) -> str:
     """Return the URL with a ticket that is valid for this user on this server for `life`
     seconds."""
+    from urllib.parse import urlsplit
+
     data = msgspec.msgpack.encode((id, time.time() + life))
     ticket = ring.seal(PURPOSE, data, bound=_bound(server, user))
     parts = urlsplit(without_ticket(url))
@@ -37,6 +38,8 @@ def bind_url(ring: KeyRing, url: str, server: str, user: str | None, id: str, li
 def check_ticket(ring: KeyRing, given: str, server: str, user: str | None) -> str:
     """Return the id in a ticket, or in a URL's ticket. Raise UrlRefused if the ticket is not valid
     for this user."""
+    from urllib.parse import parse_qs, urlsplit
+
     try:
         ticket = parse_qs(urlsplit(given).query).get(PARAMETER, [""])[-1] if "?" in given else given
         id, expires = msgspec.msgpack.decode(
@@ -53,6 +56,8 @@ def check_ticket(ring: KeyRing, given: str, server: str, user: str | None) -> st
 
 def without_ticket(url: str) -> str:
     """Return the URL without its ticket, because the ticket is different each time."""
+    from urllib.parse import urlsplit
+
     parts = urlsplit(url)
     given = parts.query.split("&")
     kept = [part for part in given if part.partition("=")[0] != PARAMETER]

@@ -119,7 +119,7 @@ encode = msgspec.json.Encoder().encode
 """Encode any message or part of a message."""
 
 _WHITESPACE = b" \t\r\n"
-_ID = re.compile(rb'"id"\s*:\s*(-?\d{1,20}(?=[\s,}])|"[^"\\]{0,100}")')
+_ID = rb'"id"\s*:\s*(-?\d{1,20}(?=[\s,}])|"[^"\\]{0,100}")'
 
 
 def decode(data: bytes) -> Message | Batch:
@@ -179,7 +179,7 @@ def _message(envelope: _Envelope) -> Message:
 def peek_id(head: bytes) -> tuple[Id | None, bool | None]:
     """Return the id of an overlong message, read from its first bytes, and whether it was a
     reply."""
-    found = _ID.search(head)
+    found = re.search(_ID, head)
     try:
         return (None, None) if found is None else (_any(found[1]), b'"method"' not in head)
     except (msgspec.DecodeError, UnicodeDecodeError):  # what looks like an id may not be one

@@ -4,7 +4,6 @@ Images, audio and blobs are base64-encoded, as on the wire. An unknown kind of c
 `OtherContent`, with all of its fields.
 """
 
-import binascii
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from msgspec import field
@@ -49,7 +48,9 @@ class ResourceContents(Wire, kw_only=True):
     def data(self) -> bytes:
         """The contents as bytes, decoded from text or base64."""
         if self.blob is not None:
-            return binascii.a2b_base64(self.blob)
+            from binascii import a2b_base64
+
+            return a2b_base64(self.blob)
         return (self.text or "").encode()
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from msgspec import ValidationError
 
 from ..errors import ConfigError
-from ..protocol.lifecycle import ServerCapabilities
+from ..protocol.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 
 Kind: TypeAlias = Literal["tools", "resources", "prompts", "completions"]
 CapabilityChoices: TypeAlias = Mapping[Kind, bool | Mapping[str, Any]]
@@ -21,14 +21,12 @@ CapabilityChoices: TypeAlias = Mapping[Kind, bool | Mapping[str, Any]]
 of what is registered."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-DEFAULTS = ServerCapabilities.lift(
-    {
-        "tools": {"listChanged": True},
-        "resources": {"subscribe": True, "listChanged": True},
-        "prompts": {"listChanged": True},
-        "completions": {},
-        "logging": {},
-    }
+DEFAULTS = ServerCapabilities(
+    tools=ListCapability(list_changed=True),
+    resources=ResourcesCapability(subscribe=True, list_changed=True),
+    prompts=ListCapability(list_changed=True),
+    completions={},
+    logging={},
 )
 
 

@@ -18,6 +18,8 @@ answers so far. Everything before the question then runs again, except steps in 
 ctx.once("charge", fn)`. Only an `async def` handler can ask questions.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from functools import wraps
@@ -448,7 +450,7 @@ class Context(Generic[State]):
         *,
         key: str | None = None,
         timeout: float | None = None,
-        on_progress: "OnProgress | None" = None,
+        on_progress: OnProgress | None = None,
     ) -> Elicited[T]: ...
     @overload
     async def elicit(
@@ -458,7 +460,7 @@ class Context(Generic[State]):
         *,
         key: str | None = None,
         timeout: float | None = None,
-        on_progress: "OnProgress | None" = None,
+        on_progress: OnProgress | None = None,
     ) -> Elicited[Any]: ...
     @must_await
     async def elicit(
@@ -468,7 +470,7 @@ class Context(Generic[State]):
         *,
         key: str | None = None,
         timeout: float | None = None,
-        on_progress: "OnProgress | None" = None,
+        on_progress: OnProgress | None = None,
     ) -> Elicited[Any]:
         """Ask the user to fill in a form.
 
@@ -513,7 +515,7 @@ class Context(Generic[State]):
         id: str | None = None,
         key: str | None = None,
         timeout: float | None = None,
-        on_progress: "OnProgress | None" = None,
+        on_progress: OnProgress | None = None,
     ) -> Elicited[None]:
         """Ask the user to visit a page, which may ask for secrets that the client must not see.
 
@@ -586,21 +588,21 @@ class Context(Generic[State]):
     @must_await
     async def sample(
         self,
-        messages: "Conversation",
+        messages: Conversation,
         *,
         key: str | None = None,
         system_prompt: str | None = None,
         max_tokens: int = 1000,
-        model_preferences: "Preferences | None" = None,
+        model_preferences: Preferences | None = None,
         temperature: float | None = None,
         stop_sequences: Iterable[str] | None = None,
         metadata: dict[str, Any] | None = None,
-        include_context: "IncludeContext | None" = None,
-        tools: "Iterable[Tool | Mapping[str, Any] | Callable[..., Any]] | None" = None,
-        tool_choice: "ToolChoice | Mapping[str, Any] | str | None" = None,
+        include_context: IncludeContext | None = None,
+        tools: Iterable[Tool | Mapping[str, Any] | Callable[..., Any]] | None = None,
+        tool_choice: ToolChoice | Mapping[str, Any] | str | None = None,
         timeout: float | None = None,
-        on_progress: "OnProgress | None" = None,
-    ) -> "Sampled":
+        on_progress: OnProgress | None = None,
+    ) -> Sampled:
         """Ask the client's model for the next message in a conversation.
 
         Args:
@@ -655,7 +657,7 @@ class Context(Generic[State]):
 
     @must_await
     async def list_roots(
-        self, *, timeout: float | None = None, on_progress: "OnProgress | None" = None
+        self, *, timeout: float | None = None, on_progress: OnProgress | None = None
     ) -> list[Root]:
         """Return the directories and files that the client asks the server to work in.
 
@@ -688,7 +690,7 @@ class Context(Generic[State]):
         return result.roots
 
     @must_await
-    async def inside_roots(self, path: "str | os.PathLike[str]") -> bool:
+    async def inside_roots(self, path: str | os.PathLike[str]) -> bool:
         """Return whether a path is inside the client's roots, after links and `..` are resolved.
 
         Args:
@@ -702,7 +704,7 @@ class Context(Generic[State]):
         return is_inside(await self.list_roots(), path)
 
     @must_await
-    async def resolve_in_roots(self, path: "str | os.PathLike[str]") -> "Path":
+    async def resolve_in_roots(self, path: str | os.PathLike[str]) -> Path:
         """Resolve a path that must be inside the client's roots. Use only the returned path from
         then on.
 
@@ -769,7 +771,7 @@ class Context(Generic[State]):
         params: Params,
         key: str | None,
         timeout: float | None,
-        on_progress: "OnProgress | None",
+        on_progress: OnProgress | None,
     ) -> Any:
         # imports asyncio, which importing Server must not
         from ..connection.input_requests import ask, decode_answer, question_method

@@ -4,6 +4,8 @@ The other part, `server.py`, is the interface for users. `service.py` has what a
 services that have no components. No part holds anything that is bound to an event loop.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
@@ -33,7 +35,6 @@ from ..protocol.utilities import CompleteResult, PromptReference
 from .caching import asked_the_client
 from .capabilities import DEFAULTS, CapabilityChoices, resolve_choices
 from .context import Context
-from .options import ServiceOptions
 from .prompts import RegisteredPrompt, bind_arguments, make_prompt_result
 from .registry import (
     Registry,
@@ -62,6 +63,7 @@ from .tools import RegisteredTool, call_tool, decode_structured, describe_failur
 if TYPE_CHECKING:
     from ..connection.instrumentation import Attributes
     from ..protocol.header_params import HeaderParam
+    from .options import ServiceOptions
 
 Component = TypeVar("Component")
 
@@ -192,12 +194,12 @@ class Handlers(RunnableService):
             return own
         return {**own, "servers": self._mounts.masked_health()["servers"]}
 
-    def series(self) -> "Mapping[str, Mapping[Attributes, float | list[float]]]":
+    def series(self) -> Mapping[str, Mapping[Attributes, float | list[float]]]:
         """Return the metrics of each mounted server."""
         own = super().series()
         return own if self._mounts is None else {**own, **self._mounts.series()}
 
-    def header_params(self, tool: str) -> "tuple[HeaderParam, ...]":
+    def header_params(self, tool: str) -> tuple[HeaderParam, ...]:
         """Return the tool parameters that HTTP requests repeat in their headers."""
         found = self._tools.snapshot.items.get(tool)
         if found is None and self._mounts is not None:

@@ -1,7 +1,6 @@
 """Helpers that create content from bytes or from a file: Image, Audio and File."""
 
 import os
-from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
@@ -82,6 +81,8 @@ class Media:
 
     def base64(self) -> str:
         """Return the bytes in Base64, as sent on the wire."""
+        from base64 import b64encode
+
         return b64encode(self.data).decode()
 
     def content(self) -> Any:

@@ -14,6 +14,8 @@ with the total number of values. A value may also be a dict, `{"value": …, "de
 the value is sent.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -27,11 +29,11 @@ from ..protocol.prompts import GetPromptResult, Message, Prompt, PromptArgument
 from ..protocol.utilities import CompleteResult, Completion
 from .context import Context
 from .media import Media
-from .options import PromptOptions
 from .registry import parse_scopes
 from .tools import content_block, definition_fields
 
 if TYPE_CHECKING:
+    from .options import PromptOptions
     from .signature import Signature
 
 MAX_VALUES = 100
@@ -138,7 +140,7 @@ class RegisteredPrompt(Struct, frozen=True, eq=False):
     """A prompt in the registry."""
 
     definition: Prompt
-    signature: "Signature"
+    signature: Signature
     completers: Completers
     scopes: tuple[str, ...] = ()
     """The scopes that a token needs to get the prompt."""

@@ -17,9 +17,9 @@ removed first.
 With a shared backend, the processes of a server count together (`shared_rates.py`).
 """
 
+from _thread import allocate_lock
 from collections.abc import Awaitable, Callable, Mapping
 from math import ceil, inf
-from threading import Lock
 from time import monotonic
 from typing import Any, TypeAlias
 
@@ -27,7 +27,6 @@ from msgspec import Struct
 
 from ..aio import LruDict
 from ..errors import ConfigError, Overloaded
-from ..net import network_of
 from ..ports import Call, Caller, PendingAdmission
 from ..protocol.methods import Method
 
@@ -188,7 +187,7 @@ class RateLimiter:
         self._paid_rounds: LruDict[bytes, bool] = LruDict(MAX_PAID_ROUNDS)
         """The calls that asked questions, by a digest of their caller and state. Each entry exempts
         one request from the limit."""
-        self._lock = Lock()
+        self._lock = allocate_lock()
 
     def admit(self, method: Method, params: Any, caller: Caller) -> PendingAdmission | None:
         """Count a request; raise Overloaded, with the time to wait, if it exceeds the limit."""
@@ -248,8 +247,11 @@ class RateLimiter:
         """Return the key of a caller's buckets; None if the caller has no limits."""
         if caller.principal is not None:
             return "principal", caller.principal.id  # not equal to any address
-        if caller.address is not None and (place := network_of(caller.address)):
-            return place
+        if caller.address is not None:
+            from ..net import network_of
+
+            if place := network_of(caller.address):
+                return place
         return "" if self._local else None
 
     def _buckets_of(self, key: CallerKey) -> _Buckets:

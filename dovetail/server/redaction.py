@@ -44,13 +44,24 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
         rf"\1\2{HIDDEN}",
     ),
 )
-_SIGNS = (
-    *("-----begin", "bearer", "basic", "eyj", "://", "key", "token", "password", "passwd", "pwd"),
-    *("secret", "sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "ghp", "gho", "ghu", "ghs", "ghr"),
-    *("github_pat", "glpat", "xox", "npm", "pypi", "hf-", "hf_", "akia", "aiza"),
+_SIGNS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("", ("bearer", "basic", "akia", "aiza")),
+    (".", ("eyj",)),
+    (":", ("://",)),
+    (":=", ("key", "token", "passw", "pwd")),
+    ("-", ("-----begin",)),
 )
-"""Each credential contains one of these. Most text contains none, so that the rules, which take
-longer, are not needed."""
+"""Each credential contains one of these signs and one of the characters before them, or one of
+`_PREFIXES`. Most text has none, so the rules, which take longer, are not needed. A character is
+found much faster than a word, so it is searched first."""
+_PREFIXES = (
+    *("sk", "pk", "rk", "ghp", "gho", "ghu", "ghs", "ghr", "github", "glpat", "npm", "pypi", "hf"),
+    *("xoxa", "xoxb", "xoxp", "xoxr", "xoxs", "client"),
+)
+"""The prefixes that `-` or `_` follows. The text is split there and the ends are compared. In
+13,000 characters, a search for each prefix takes 220 µs; this takes 12 µs with one such character,
+and more than the search only if there are over 1,000 of them (1,700: 360 µs)."""
+_ENDS = frozenset(prefix[-2:] for prefix in _PREFIXES)
 SHORTEST = len("pwd=abc")
 """The length of the shortest credential."""
 
@@ -64,10 +75,36 @@ def redact_secrets(text: str) -> str:
     Returns:
         The text without credentials.
     """
-    if text.isascii():  # other letters may be equal to a sign if case is ignored, such as "ſ"
-        lowered = text.lower()
-        if len(text) < SHORTEST or not any(sign in lowered for sign in _SIGNS):
-            return text
+    # Letters that are not ASCII may be equal to those of a sign if case is ignored, such as "ſ".
+    if text.isascii() and (len(text) < SHORTEST or not _has_sign(text.lower())):
+        return text
+    return _apply_rules(text)
+
+
+def is_clean_json(data: bytes) -> bool:
+    """Return whether the rules certainly change no string in a JSON document, without decoding it:
+    no sign occurs anywhere. The escapes for quotes, backslashes and control characters cannot hide
+    a sign, because no sign contains these; documents with other escapes are not checked. (A result
+    with 50 rows takes 2.0 times the CPU time of a server without `redact=`; it was 3.7 times.)"""
+    if not data.isascii() or b"\\u" in data or b"\\/" in data:
+        return False
+    return not _has_sign(data.decode("ascii").lower())
+
+
+setattr(redact_secrets, "is_clean_json", is_clean_json)  # for connection/encode.py
+
+
+def _has_sign(lowered: str) -> bool:
+    for characters, signs in _SIGNS:
+        if not characters or any(character in lowered for character in characters):
+            for sign in signs:
+                if sign in lowered:
+                    return True
+    pieces = lowered.replace("-", "_").split("_")
+    return any(piece.endswith(_PREFIXES) for piece in pieces[:-1] if piece[-2:] in _ENDS)
+
+
+def _apply_rules(text: str) -> str:
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     return text

@@ -17,12 +17,9 @@ items are added or removed. Without a page size (the default), a list is a singl
 registration. A page is encoded once per revision and then sent as bytes until the table changes.
 """
 
-import binascii
 import re
 import sys
-import threading
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from bisect import bisect_right
+from _thread import allocate_lock
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -40,7 +37,7 @@ MAX_VIEWS = 100
 """The maximum number of cached views of a snapshot, with one view per set of scopes."""
 MAX_CACHED_PAGES = 1000
 MAX_CACHED_CURSOR_CHARS = 1024
-_SCOPE = re.compile(r"[!#-\[\]-~]+")
+_SCOPE = r"[!#-\[\]-~]+"
 """The syntax of a scope (RFC 6749, section 3.3)."""
 
 
@@ -61,7 +58,7 @@ class Registry(Generic[Item]):
     def __init__(self, kind: str, on_change: OnChange) -> None:
         self._kind = kind
         self._on_change = on_change
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
         self.snapshot: Snapshot[Item] = Snapshot({})
         self.was_used = False
         """Whether this registry has ever had a component."""
@@ -178,7 +175,7 @@ def parse_scopes(scopes: Sequence[str] | str, owner: str) -> tuple[str, ...]:
     malformed."""
     words = scopes.split() if isinstance(scopes, str) else tuple(scopes)
     for scope in words:
-        if not isinstance(scope, str) or not _SCOPE.fullmatch(scope):
+        if not isinstance(scope, str) or not re.fullmatch(_SCOPE, scope):
             raise ConfigError(
                 f"{owner}: {scope!r} is not a valid scope; a scope cannot contain spaces, quotes "
                 "or backslashes"
@@ -252,7 +249,7 @@ def select_page(
     names = snapshot.cache.get("names")
     if names is None:
         names = snapshot.cache["names"] = sorted(snapshot.items)
-    start = 0 if cursor is None else bisect_right(names, _decode_cursor(cursor, call.name))
+    start = 0 if cursor is None else _find_start(names, _decode_cursor(cursor, call.name))
     chosen = names[start : start + page_size]
     has_more = start + page_size < len(names)
     next_cursor = _encode_cursor(chosen[-1], call.name) if has_more and chosen else None
@@ -288,14 +285,25 @@ def encode_page(
     return encoded
 
 
+def _find_start(names: list[str], last: str) -> int:
+    """Return the index of the first name after the last one of the previous page."""
+    from bisect import bisect_right
+
+    return bisect_right(names, last)
+
+
 def _encode_cursor(name: str, method: str) -> str:
+    from base64 import urlsafe_b64encode
+
     return urlsafe_b64encode(f"{method}\n{name}".encode()).decode().rstrip("=")
 
 
 def _decode_cursor(cursor: str, method: str) -> str:
+    from base64 import urlsafe_b64decode
+
     try:
         text = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
-    except (binascii.Error, ValueError):
+    except ValueError:
         raise _invalid_cursor(cursor) from None
     head, newline, name = text.partition("\n")
     if not newline or head != method:

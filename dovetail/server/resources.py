@@ -1,8 +1,9 @@
 """Resources: data that clients read by URI. A template provides a resource at every URI that
 matches it."""
 
+from __future__ import annotations
+
 import re
-from base64 import b64encode
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -20,18 +21,18 @@ from ..text import quote
 from .caching import Cache, check_cache
 from .context import Context
 from .media import File, Media
-from .options import AppSettings, ResourceOptions
 from .prompts import Completers
 from .registry import parse_scopes
 from .tools import ANY_SHAPE, RegisteredTool, definition_fields
 
-SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
+SCHEME = r"[A-Za-z][A-Za-z0-9+.\-]*:"
 """The scheme at the start of a URI (RFC 3986)."""
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ..protocol.uri_template import UriTemplate
+    from .options import ResourceOptions
     from .registry import Snapshot
     from .signature import Signature
 
@@ -40,9 +41,9 @@ class RegisteredResource(Struct, frozen=True, eq=False):
     """A resource or template in the registry, with its listed definition and its function."""
 
     definition: Resource | ResourceTemplate
-    signature: "Signature"
+    signature: Signature
     completers: Completers
-    template: "UriTemplate | None" = None
+    template: UriTemplate | None = None
     cache: Cache | None = None
     scopes: tuple[str, ...] = ()
     """The scopes that a token needs to read the resource."""
@@ -83,8 +84,8 @@ def compile_resource(
     )
 
 
-def _check_uri(uri: str, signature: "Signature") -> None:
-    if not SCHEME.match(uri):
+def _check_uri(uri: str, signature: Signature) -> None:
+    if not re.match(SCHEME, uri):
         raise ConfigError(
             f"{uri!r} is not a valid URI: it must start with a scheme (letters, digits, `+`, `-` "
             "and `.`), such as config://"
@@ -96,7 +97,7 @@ def _check_uri(uri: str, signature: "Signature") -> None:
         )
 
 
-def _check_variables(uri: str, template: "UriTemplate", signature: "Signature") -> None:
+def _check_variables(uri: str, template: UriTemplate, signature: Signature) -> None:
     variables = set(template.variables)
     accepted = {parameter.name for parameter in signature.parameters}
     required = {parameter.name for parameter in signature.parameters if parameter.required}
@@ -112,7 +113,7 @@ def _check_variables(uri: str, template: "UriTemplate", signature: "Signature") 
 
 
 def match_template(
-    templates: "Snapshot[RegisteredResource]", uri: str
+    templates: Snapshot[RegisteredResource], uri: str
 ) -> tuple[RegisteredResource, dict[str, Any]] | None:
     """Return the template that matches this URI, with the values of its variables.
 
@@ -131,7 +132,7 @@ def match_template(
     return None
 
 
-def has_below(uri: str, resources: "Snapshot[RegisteredResource]") -> bool:
+def has_below(uri: str, resources: Snapshot[RegisteredResource]) -> bool:
     """Return whether there are resources below this URI."""
     parents = resources.cache.get("parents")
     if parents is None:
@@ -190,6 +191,8 @@ def make_contents(value: Any, uri: str, mime_type: str | None) -> list[ResourceC
     if isinstance(value, Media):
         value, mime_type = value.data, mime_type or value.mime_type
     if isinstance(value, bytes | bytearray):
+        from base64 import b64encode
+
         blob = b64encode(value).decode()
         mime_type = mime_type or "application/octet-stream"
         return [BlobResourceContents(uri=uri, blob=blob, mime_type=mime_type)]
@@ -204,10 +207,11 @@ def make_contents(value: Any, uri: str, mime_type: str | None) -> list[ResourceC
 
 
 def app_resource(
-    uri: str, html: "str | Path | Callable[..., Any]", options: dict[str, Any]
+    uri: str, html: str | Path | Callable[..., Any], options: dict[str, Any]
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
     """Return the function that provides an app's document, and the options of its resource."""
     from ..extensions.apps.settings import MIME_TYPE, app_meta
+    from .options import AppSettings
 
     if "mime_type" in options:
         raise ConfigError(
@@ -222,7 +226,7 @@ def app_resource(
     return html, defaults | options
 
 
-def _document(uri: str, html: "str | Path") -> Callable[[], str]:
+def _document(uri: str, html: str | Path) -> Callable[[], str]:
     """Return a function that provides the document; a file is read again for each call."""
     from ..extensions.apps.settings import is_document
 

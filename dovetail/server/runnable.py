@@ -3,6 +3,8 @@
 Transports and asyncio are imported when a service is run, not when it is defined.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -10,12 +12,13 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 from ..errors import ConfigError
+from ..lazy import paused_collector
 from ..ports import Channel, HttpRequest, HttpResponse
-from .options import AsgiOptions, HandleOptions, RunOptions, Transport
 from .service import BaseService
 
 if TYPE_CHECKING:
     from ..serve.app import App
+    from .options import AsgiOptions, HandleOptions, RunOptions, Transport
 
 UNGUARDED = (
     "scopes= has no effect over HTTP without authentication, because no token is checked; add "
@@ -64,7 +67,8 @@ class RunnableService(BaseService):
 
         transport = choose_transport(self, transport)
         if transport == "stdio":
-            from ..serve.channel import run_stdio
+            with paused_collector():
+                from ..serve.channel import run_stdio
 
             run_stdio(self, self.lifespan, options.get("quiet", False))
         else:
@@ -100,7 +104,7 @@ class RunnableService(BaseService):
             self._prepare_for_network(options)
             await serve_http(self, self.lifespan, transport, options)
 
-    def asgi(self, path: str = "", **options: Unpack[AsgiOptions]) -> "App":
+    def asgi(self, path: str = "", **options: Unpack[AsgiOptions]) -> App:
         """Return an ASGI application that serves every revision over HTTP, to be run by any ASGI
         server or mounted in another application.
 
@@ -213,14 +217,17 @@ class RunnableService(BaseService):
 
 
 def _check_transport(transport: str, options: Mapping[str, Any]) -> None:
+    if transport == "stdio":
+        if unknown := [name for name in options if name != "quiet"]:
+            raise ConfigError(
+                f"The stdio transport supports only the option quiet; remove {', '.join(unknown)}"
+            )
+        return
+    from .options import Transport
+
     known = get_args(Transport)
     if transport not in known:
         raise ConfigError(f"Unknown transport {transport!r}; use one of {', '.join(known)}")
-    unknown = [name for name in options if name != "quiet"]
-    if transport == "stdio" and unknown:
-        raise ConfigError(
-            f"The stdio transport supports only the option quiet; remove {', '.join(unknown)}"
-        )
 
 
 def _refuse_running_loop() -> None:

@@ -4,6 +4,8 @@ A server holds nothing that is bound to an event loop, so it may run on several 
 `handlers.py` defines how a server answers requests, and `runnable.py` how it is served.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import (
@@ -34,14 +36,6 @@ from .caching import Cache
 from .capabilities import CapabilityChoices
 from .context import Context
 from .handlers import Handlers
-from .options import (
-    AppOptions,
-    PromptOptions,
-    ResourceOptions,
-    ServerOptions,
-    ToolChangeOptions,
-    ToolOptions,
-)
 from .prompts import Completers, compile_prompt
 from .rates import NETWORK, Rates
 from .resources import app_resource, check_unused, compile_resource
@@ -56,6 +50,14 @@ if TYPE_CHECKING:
     from ..extensions.tasks.api import ServerTasks, TasksOption
     from ..extensions.tasks.settings import TaskSupport
     from .files import FileWatcher
+    from .options import (
+        AppOptions,
+        PromptOptions,
+        ResourceOptions,
+        ServerOptions,
+        ToolChangeOptions,
+        ToolOptions,
+    )
     from .skills import Skills
 
 P = ParamSpec("P")
@@ -174,11 +176,11 @@ class Server(Handlers):
         capabilities: CapabilityChoices | None = None,
         experimental: dict[str, Any] | None = None,
         extensions: Sequence[Extension] = (),
-        tasks: "TasksOption" = None,
+        tasks: TasksOption = None,
         revisions: Sequence[str] | None = None,
         resume: Literal["live", "replay"] = "live",
         single_use: bool = False,
-        backend: "str | Backend | None" = None,
+        backend: str | Backend | None = None,
         backend_required: bool = False,
     ) -> None:
         if page_size is not None and page_size < 1:
@@ -225,7 +227,7 @@ class Server(Handlers):
     @classmethod
     def from_openapi(
         cls,
-        document: "Mapping[str, Any] | str | PathLike[str]",
+        document: Mapping[str, Any] | str | PathLike[str],
         *,
         base_url: str | None = None,
         credentials: Mapping[str, str] | None = None,
@@ -314,7 +316,7 @@ class Server(Handlers):
         other: Any,
         *,
         prefix: str = "",
-        tools: "Mapping[str, ToolChangeOptions] | None" = None,
+        tools: Mapping[str, ToolChangeOptions] | None = None,
     ) -> None:
         """Serve another server as a part of this one: its tools, prompts, resources, templates and
         completions.
@@ -397,7 +399,7 @@ class Server(Handlers):
         return decorate(self.add_tool, function_or_name, options)
 
     def add_tool(
-        self, function: "Callable[..., Any] | RegisteredTool", /, **options: Unpack[ToolOptions]
+        self, function: Callable[..., Any] | RegisteredTool, /, **options: Unpack[ToolOptions]
     ) -> None:
         """Register a function as a tool, or add a tool of this or another server.
 
@@ -450,7 +452,7 @@ class Server(Handlers):
         self._tools.replace(name, prepared.name, prepared)
 
     def _prepare_tool(
-        self, function: "Callable[..., Any] | RegisteredTool", options: ToolOptions
+        self, function: Callable[..., Any] | RegisteredTool, options: ToolOptions
     ) -> RegisteredTool:
         """Return a tool that is about to be added, and offer what it needs."""
         if isinstance(function, RegisteredTool):
@@ -471,7 +473,7 @@ class Server(Handlers):
         return self._check_enforceable(tool)
 
     def _compile_tool(self, function: Callable[..., Any], options: ToolOptions) -> RegisteredTool:
-        _check_options("tool", ToolOptions, options)
+        _check_options("tool", options)
         return compile_tool(function, Context, options)
 
     def remove_tool(self, name: str) -> None:
@@ -542,7 +544,7 @@ class Server(Handlers):
             ConfigError: The URI is already in use or malformed, or an option is not valid.
             SchemaError: The variables and the function's parameters differ.
         """
-        _check_options("resource", ResourceOptions, options)
+        _check_options("resource", options)
         resource = self._check_enforceable(compile_resource(function, uri, options))
         registry = self._resources if resource.template is None else self._templates
         registry.add(uri, resource)
@@ -568,7 +570,7 @@ class Server(Handlers):
 
     def add_file(
         self,
-        path: "str | Path",
+        path: str | Path,
         /,
         *,
         uri: str | None = None,
@@ -596,7 +598,7 @@ class Server(Handlers):
 
     def add_directory(
         self,
-        path: "str | Path",
+        path: str | Path,
         /,
         *,
         uri: str,
@@ -632,7 +634,7 @@ class Server(Handlers):
             self._file_watcher.add(place, directory_states(directory, uri))
 
     @property
-    def _file_watcher(self) -> "FileWatcher":
+    def _file_watcher(self) -> FileWatcher:
         from .files import FileWatcher
 
         with self._lock:
@@ -697,7 +699,7 @@ class Server(Handlers):
         Raises:
             ConfigError: The name is already in use, or an option is not valid.
         """
-        _check_options("prompt", PromptOptions, options)
+        _check_options("prompt", options)
         prompt = self._check_enforceable(compile_prompt(function, options))
         self._prompts.add(prompt.definition.name, prompt)
         return _completable(function, prompt.completers)
@@ -757,7 +759,7 @@ class Server(Handlers):
     def add_app(
         self,
         uri: str,
-        html: "str | Path | Callable[..., Any]",
+        html: str | Path | Callable[..., Any],
         /,
         **options: Unpack[AppOptions],
     ) -> None:
@@ -805,7 +807,7 @@ class Server(Handlers):
 
     def add_skill(
         self,
-        folder: "str | Path",
+        folder: str | Path,
         /,
         *,
         uri: str | None = None,
@@ -895,7 +897,7 @@ class Server(Handlers):
             self._task_capability = CORE_CAPABILITY
             self.add_handlers(self.tasks.core_handlers)
 
-    def _task_support(self, tool: str) -> "TaskSupport | None":
+    def _task_support(self, tool: str) -> TaskSupport | None:
         from ..extensions.tasks.settings import FORBIDDEN
 
         entry = self._tools.get(tool)
@@ -943,7 +945,7 @@ class Server(Handlers):
         self._backend_required = True
         run_worker(self, self.lifespan, health)
 
-    def series(self) -> "Mapping[str, Mapping[Attributes, float | list[float]]]":
+    def series(self) -> Mapping[str, Mapping[Attributes, float | list[float]]]:
         """Return the metrics of the backend, of mounted servers and of tasks."""
         own = super().series()
         return own if self.tasks is None else {**own, **self.tasks.series()}
@@ -1008,8 +1010,12 @@ def decorate(add: Callable[..., Any], function_or_name: Any, options: Mapping[st
     return decorate
 
 
-def _check_options(kind: str, options_type: Any, options: Mapping[str, Any]) -> None:
-    known = options_type.__annotations__
+def _check_options(kind: str, options: Mapping[str, Any]) -> None:
+    if not options:
+        return
+    from . import options as declared
+
+    known = getattr(declared, f"{kind.title()}Options").__annotations__
     for name in options.keys() - known.keys():
         close = closest_name(name, known)
         hint = f"did you mean {close}=?" if close else f"its options are {', '.join(known)}"

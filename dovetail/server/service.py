@@ -6,8 +6,10 @@ handlers of its methods (`add_handlers`) and declares its capabilities. `runnabl
 to serve a service. A service holds nothing that is bound to an event loop.
 """
 
+from __future__ import annotations
+
 import os
-import threading
+from _thread import RLock, allocate_lock  # `threading` takes 1.5% of the import of Server
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -107,7 +109,7 @@ class BaseService:
         revisions: Sequence[str] | None = None,
         resume: Literal["live", "replay"] = "live",
         single_use: bool = False,
-        backend: "str | Backend | None" = None,
+        backend: str | Backend | None = None,
         backend_required: bool = False,
     ) -> None:
         if resume not in ("live", "replay"):
@@ -135,13 +137,13 @@ class BaseService:
         self._shared_backend: Backend | None = None
         """The backend that the guard and the rate limits use."""
         self._shared_limiter: SharedRateLimiter | None = None
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
         self._listeners: tuple[ChangeListener, ...] = ()
         self._remote_listeners: frozenset[ChangeListener] = frozenset()
         """The listeners that pass changes on to other processes."""
         self._subscription_counts: dict[str, int] = {}
         """The number of subscriptions to each resource in this process."""
-        self._subscriptions_lock = threading.RLock()
+        self._subscriptions_lock = RLock()
         self._inner_handlers: dict[str, CallHandler] = {}
         """The handler for each method. The connection answers all other methods."""
         self._handlers: dict[str, CallHandler] = {}
@@ -194,7 +196,7 @@ class BaseService:
         those of a server without `auth=`, or with `metrics_auth=False` (default: `health()`)."""
         return self.health()
 
-    def series(self) -> "Mapping[str, Mapping[Attributes, float | list[float]]]":
+    def series(self) -> Mapping[str, Mapping[Attributes, float | list[float]]]:
         """Return further metrics for `metrics=` (default: those of the shared backend, if any).
 
         Returns:
@@ -207,7 +209,7 @@ class BaseService:
         """All scopes that the service requires (default: none)."""
         return ()
 
-    def header_params(self, tool: str) -> "tuple[HeaderParam, ...]":
+    def header_params(self, tool: str) -> tuple[HeaderParam, ...]:
         """Return the tool parameters that HTTP requests repeat in their headers (default: none)."""
         return ()
 
@@ -250,7 +252,7 @@ class BaseService:
         return True
 
     @property
-    def ring(self) -> "KeyRing":
+    def ring(self) -> KeyRing:
         """The keys that seal tickets, from the `keys` option of `run` or `asgi`, or the default
         keys."""
         from ..sealing import key_ring
@@ -260,7 +262,7 @@ class BaseService:
     # the shared backend
 
     @property
-    def backend(self) -> "Backend | NoBackend":
+    def backend(self) -> Backend | NoBackend:
         """The backend that all processes of this service share. Its `state` is "connected", "away"
         or, if there is no backend, "none"."""
         if self._backend is None:
@@ -273,7 +275,7 @@ class BaseService:
             )
         return self._backend
 
-    def use_backend(self, backend: "str | Backend", *, required: bool | None = None) -> None:
+    def use_backend(self, backend: str | Backend, *, required: bool | None = None) -> None:
         """Use this backend instead of the one that the service was created with. Call this method
         before the service is run.
 
@@ -327,7 +329,7 @@ class BaseService:
     def roots_changed(self, caller: Caller) -> None:
         """Do nothing: handlers ask for the roots again."""
 
-    def record_decision(self, record: "AuditRecord") -> None:
+    def record_decision(self, record: AuditRecord) -> None:
         """Notify the observers of a decision that is not a call.
 
         Args:
@@ -347,7 +349,7 @@ class BaseService:
         (default: True)."""
         return True
 
-    def make_form(self, message: str, schema: Any) -> "Form":
+    def make_form(self, message: str, schema: Any) -> Form:
         """Create a form from a schema, to be shown with this message."""
         from .forms import Form
 

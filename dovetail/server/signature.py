@@ -523,16 +523,22 @@ def _exact_default(default: Any) -> Any:
 # --------------------------------------------------------------------------------------------------
 # docstrings
 
-_SECTION = r"(?:Args|Arguments|Params|Parameters|Keyword Args|Keyword Arguments|Other Parameters)"
-_GOOGLE = re.compile(_SECTION + r":\s*")
-_NUMPY = re.compile(_SECTION + r"\s*")
-_RULE = re.compile(r"-{3,}\s*")
-_GOOGLE_ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\(.*?\))?\s*:\s*(.*)")
-_NUMPY_ENTRY = re.compile(r"\*{0,2}(\w+(?:,\s*\w+)*)\s*(?::.*)?()")
-_REST_ENTRY = re.compile(
-    r":(?:param|parameter|arg|argument|key|keyword)\s+(?:[^:]*\s)?\*{0,2}(\w+)\s*:\s*(.*)"
-)
-_REST_TYPE = re.compile(r":type\s+\w+\s*:.*")
+_SECTIONS = {
+    "Args",
+    "Arguments",
+    "Params",
+    "Parameters",
+    "Keyword Args",
+    "Keyword Arguments",
+    "Other Parameters",
+}
+# Most docstrings need none of these patterns, so they are compiled when they are first used: 1.2 ms
+# of the start of a server.
+_RULE = r"-{3,}\s*"
+_GOOGLE_ENTRY = r"\*{0,2}(\w+)\s*(?:\(.*?\))?\s*:\s*(.*)"
+_NUMPY_ENTRY = r"\*{0,2}(\w+(?:,\s*\w+)*)\s*(?::.*)?()"
+_REST_ENTRY = r":(?:param|parameter|arg|argument|key|keyword)\s+(?:[^:]*\s)?\*{0,2}(\w+)\s*:\s*(.*)"
+_REST_TYPE = r":type\s+\w+\s*:.*"
 
 
 def read_docstring(text: str | None) -> tuple[str | None, dict[str, str]]:
@@ -554,33 +560,39 @@ def read_docstring(text: str | None) -> tuple[str | None, dict[str, str]]:
         return lines[i][:1].strip() != ""
 
     def ruled(i: int) -> bool:
-        return i + 1 < len(lines) and outdented(i) and bool(_RULE.fullmatch(lines[i + 1]))
+        return i + 1 < len(lines) and outdented(i) and bool(re.fullmatch(_RULE, lines[i + 1]))
 
     while position < len(lines):
         line, index = lines[position], position
+        heading = line.rstrip()
         position += 1
-        if _NUMPY.fullmatch(line) and ruled(index):
+        if heading in _SECTIONS and ruled(index):
             position += 1
             descriptions |= _entries(block(ruled), _NUMPY_ENTRY)
-        elif _GOOGLE.fullmatch(line):
+        elif heading.endswith(":") and heading[:-1] in _SECTIONS:
             descriptions |= _entries(block(outdented), _GOOGLE_ENTRY)
-        elif _REST_ENTRY.fullmatch(line) or _REST_TYPE.fullmatch(line):
+        elif line.startswith(":") and (
+            re.fullmatch(_REST_ENTRY, line) or re.fullmatch(_REST_TYPE, line)
+        ):
             descriptions |= _entries(
                 [line, *block(lambda i: outdented(i) or not lines[i])], _REST_ENTRY
             )
         else:
             other_lines.append(line)
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(other_lines)).strip() or None, descriptions
+    description = "\n".join(other_lines).strip()
+    if "\n\n\n" in description:
+        description = re.sub(r"\n{3,}", "\n\n", description)
+    return description or None, descriptions
 
 
-def _entries(lines: list[str], pattern: re.Pattern[str]) -> dict[str, str]:
+def _entries(lines: list[str], pattern: str) -> dict[str, str]:
     """Return the description of each name. An entry starts at the margin; lines that are indented
     or do not look like an entry continue the previous entry."""
     margin = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
     entries: dict[str, list[str]] = {}
     names: list[str] = []
     for line in lines:
-        entry = pattern.fullmatch(line[margin:])
+        entry = re.fullmatch(pattern, line[margin:])
         if entry:
             names = re.split(r",\s*", entry[1])
         for name in names:

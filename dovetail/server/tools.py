@@ -11,6 +11,8 @@ object is wrapped as `{"result": …}`, in the value and in its schema. Content 
 Image, Audio and File) is passed through; a list may mix content with other values.
 """
 
+from __future__ import annotations
+
 import re
 import sys
 import warnings
@@ -49,7 +51,6 @@ from ..protocol.lifecycle import InputRequired
 from ..protocol.tools import Tool, ToolAnnotations, ToolExecution, ToolResult
 from ..schema import Shape, TypeMismatch, Unencodable
 from .media import Media
-from .options import ComponentOptions, ToolOptions
 from .registry import parse_scopes
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from ..schema.validation import Validator
     from .context import Context
     from .isolation import Sandbox
+    from .options import ComponentOptions, ToolOptions
     from .signature import Bound, Signature
     from .transform import ArgumentChange, SchemaArguments
 
@@ -102,7 +104,7 @@ class RegisteredTool(Struct, frozen=True, eq=False):
 
     definition: Tool
     """The tool as clients see it in the list."""
-    signature: "Signature"
+    signature: Signature
     """The compiled function."""
     bind: Bind
     """Checks raw arguments, and returns what to call the function with."""
@@ -112,7 +114,7 @@ class RegisteredTool(Struct, frozen=True, eq=False):
     """Seconds after which a call fails; None for no limit."""
     isolated: bool
     """Whether each call runs in a child process."""
-    sandbox: "Sandbox | None"
+    sandbox: Sandbox | None
     """What starts the child process; None if nothing else does."""
     direct: bool
     """Whether the tool runs on the event loop, without a timeout or a child process."""
@@ -120,20 +122,20 @@ class RegisteredTool(Struct, frozen=True, eq=False):
     """What `bind` belongs to."""
     uses_context: bool
     """Whether the tool needs the context of the call."""
-    header_params: "tuple[HeaderParam, ...]" = ()
+    header_params: tuple[HeaderParam, ...] = ()
     """The parameters that HTTP requests repeat in their headers."""
     scopes: tuple[str, ...] = ()
     """The scopes that a token needs to call the tool."""
-    task: "TaskSupport | None" = None
+    task: TaskSupport | None = None
     """How the tool may run as a task; None if it never runs as a task."""
     api: Any = None
     """The HTTP API that the tool calls, whose connections have to be open; None if there is
     none."""
     has_fresh_values: bool = False
     """Whether values of hidden arguments are made for each call."""
-    inner: "RegisteredTool | None" = None
+    inner: RegisteredTool | None = None
     """The tool that `wrap` calls."""
-    wrap: "Callable[..., Awaitable[Any]] | None" = None
+    wrap: Callable[..., Awaitable[Any]] | None = None
     """What is called instead of the tool; None if it was not wrapped."""
 
     @property
@@ -150,12 +152,12 @@ class RegisteredTool(Struct, frozen=True, eq=False):
         name: str | None = None,
         title: str | None = None,
         description: str | None = None,
-        hide: "Mapping[str, Any] | None" = None,
-        rename: "Mapping[str, str] | None" = None,
-        defaults: "Mapping[str, Any] | None" = None,
-        wrap: "WrapTool | None" = None,
+        hide: Mapping[str, Any] | None = None,
+        rename: Mapping[str, str] | None = None,
+        defaults: Mapping[str, Any] | None = None,
+        wrap: WrapTool | None = None,
         output_schema: dict[str, Any] | None = None,
-    ) -> "RegisteredTool":
+    ) -> RegisteredTool:
         """Return a changed copy of this tool. `Server.add_tool` and `Server.replace_tool` accept
         it; this tool stays as it is.
 
@@ -198,7 +200,7 @@ class RegisteredTool(Struct, frozen=True, eq=False):
         return replace(copy, definition=replace(copy.definition, **changes))
 
 
-def definition_fields(signature: "Signature", options: ComponentOptions) -> dict[str, Any]:
+def definition_fields(signature: Signature, options: ComponentOptions) -> dict[str, Any]:
     """Return the fields that the definitions of all components have in common."""
     description = options.get("description")
     return {
@@ -267,8 +269,8 @@ def compile_tool(
 
 
 def _task_support(
-    name: str, signature: "Signature", task: str | None, resumable: bool
-) -> "TaskSupport | None":
+    name: str, signature: Signature, task: str | None, resumable: bool
+) -> TaskSupport | None:
     if task is None and not resumable:
         return None
     from ..extensions.tasks.settings import calls_detach, task_support
@@ -288,7 +290,7 @@ def _check_name(name: str) -> None:
         warnings.warn(f"Tool name {name!r}: {advice}", stacklevel=_user_stack_level())
 
 
-def _check_signature(name: str, signature: "Signature") -> None:
+def _check_signature(name: str, signature: Signature) -> None:
     if signature.is_generator:
         raise ConfigError(
             f"Tool {name!r} is a generator; return the result, and report intermediate steps "
@@ -317,9 +319,9 @@ def _user_stack_level() -> int:
 def _check_isolated(
     isolate: str | Sequence[str],
     function: Callable[..., Any],
-    signature: "Signature",
+    signature: Signature,
     name: str,
-) -> "Sandbox | None":
+) -> Sandbox | None:
     """Return the sandbox for `isolate=`, if it is a command. Raise an error if the tool cannot be
     isolated."""
     from .isolation import check_isolatable, make_sandbox
@@ -334,13 +336,13 @@ def _check_isolated(
     return make_sandbox(isolate, signature.returns, name) if is_command else None
 
 
-def _compile_schema(schema: dict[str, Any]) -> "Validator":
+def _compile_schema(schema: dict[str, Any]) -> Validator:
     from ..schema.validation import compile
 
     return compile(schema)
 
 
-def _header_params(name: str, schema: dict[str, Any]) -> "tuple[HeaderParam, ...]":
+def _header_params(name: str, schema: dict[str, Any]) -> tuple[HeaderParam, ...]:
     from ..schema.header import KEYWORD
 
     if KEYWORD not in repr(schema):  # nearly always, and then nothing more is loaded
@@ -357,7 +359,7 @@ def _header_params(name: str, schema: dict[str, Any]) -> "tuple[HeaderParam, ...
 # changed copies
 
 
-def _with_arguments(tool: RegisteredTool, name: str, change: "ArgumentChange") -> RegisteredTool:
+def _with_arguments(tool: RegisteredTool, name: str, change: ArgumentChange) -> RegisteredTool:
     """Return a copy of a tool with another name and changed arguments."""
     if not isinstance(name, str):
         raise ConfigError(f"Tool {tool.name!r}: name= must be a string")
@@ -407,7 +409,7 @@ def _wrapped(tool: RegisteredTool, function: Callable[..., Awaitable[Any]]) -> R
         tool.name, tool.definition.input_schema, lambda values, context: ((values, context), {})
     )
 
-    def bind(raw: Raw, context: Any) -> "Bound":
+    def bind(raw: Raw, context: Any) -> Bound:
         values = decode_object(raw, tool.name)
         tool.arguments.bind_object(values, context)  # raises an error if they do not fit
         return (tool.arguments.repaired(values), context), {}
@@ -474,7 +476,7 @@ async def _run_wrapped(
 
 
 async def call_tool(
-    tool: RegisteredTool, call: Call, context: "Context | None", limits: Limits, mask: bool
+    tool: RegisteredTool, call: Call, context: Context | None, limits: Limits, mask: bool
 ) -> ToolResult | InputRequired:
     """Run a tool for a call."""
     try:
@@ -685,7 +687,7 @@ def _result_maker_by_schema(name: str, schema: dict[str, Any]) -> MakeResult:
     return _validating(name, make, _compile_schema(schema))
 
 
-def _validating(name: str, make: MakeResult, validator: "Validator") -> MakeResult:
+def _validating(name: str, make: MakeResult, validator: Validator) -> MakeResult:
     """Wrap `make` so that its results are validated against a schema from the user."""
 
     def make_result(value: Any) -> ToolResult:

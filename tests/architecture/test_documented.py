@@ -130,8 +130,11 @@ def options_of(parameter: griffe.Parameter, function: griffe.Function) -> set[st
     annotation = str(parameter.annotation)
     if parameter.kind is not griffe.ParameterKind.var_keyword or "Unpack[" not in annotation:
         return set()
+    name = annotation.partition("[")[2].rstrip("]")
     module = importlib.import_module(function.module.path)
-    return set(getattr(module, annotation.partition("[")[2].rstrip("]")).__annotations__)
+    if not hasattr(module, name):  # imported for type checkers only
+        module = importlib.import_module("dovetail.server.options")
+    return set(getattr(module, name).__annotations__)
 
 
 def described(owner: griffe.Class | griffe.Function) -> set[str]:

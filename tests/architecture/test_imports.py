@@ -245,12 +245,24 @@ HEAVY = {
     "http",
     "ssl",
     "socket",
+    "base64",
+    "threading",
+    "dovetail.net",
+    "dovetail.server.options",
 }
+NOT_FOR_STDIO = {"dovetail.net", "random", "secrets", "tempfile", "urllib.parse"}
+"""What a server on stdio needs only for rare requests, if at all."""
 
 
 @pytest.mark.bare_interpreter
 def test_importing_server_loads_nothing_heavy() -> None:
     assert HEAVY & loaded_by("from dovetail import Server") == set()
+
+
+@pytest.mark.bare_interpreter
+def test_a_server_on_stdio_loads_only_what_it_needs_to_start() -> None:
+    start = "import dovetail.serve.channel, dovetail.server.signature"
+    assert NOT_FOR_STDIO & loaded_by(f"from dovetail import Server; {start}") == set()
 
 
 @pytest.mark.bare_interpreter
@@ -267,7 +279,7 @@ def test_an_http_client_does_not_load_the_library_for_proxies() -> None:
 
 def test_importing_server_stays_within_its_budget_of_modules() -> None:
     ours = loaded_by("from dovetail import Server") - loaded_by("pass")
-    assert len(ours) <= 137, sorted(ours)
+    assert len(ours) <= 128, sorted(ours)
 
 
 def test_importing_the_package_alone_loads_nothing_else_of_it() -> None:

@@ -2,6 +2,7 @@
 secrets are taken out."""
 
 import json
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from dovetail.connection.extension import Extension
 from dovetail.jsonrpc.messages import Response
 from dovetail.ports import Call, CallHandler
 from dovetail.protocol.tools import ListToolsResult, Tool
+from dovetail.server.redaction import _apply_rules, is_clean_json
 from dovetail.testing import Tape, pair
 from tests.behaviour.conftest import Talk
 
@@ -41,6 +43,70 @@ ORDINARY = [
 def test_what_looks_like_a_credential_is_taken_out(text: str) -> None:
     assert "[redacted]" in redact_secrets(text)
     assert "hunter22" not in redact_secrets(text)
+
+
+PARTS = [
+    *SECRETS,
+    *ORDINARY,
+    *(
+        "Bearer",
+        "basic ",
+        "sk_",
+        "rk-",
+        "k-",
+        "npm_",
+        "hf-",
+        "xoxb-",
+        "glpat-",
+        "eyJ",
+        ".",
+        ":",
+        "=",
+    ),
+    *(
+        "abcdefghijklmnopqrst",
+        "client_secret",
+        "client-secret=",
+        "passwd:",
+        "Token",
+        "secret key: ",
+    ),
+    *(
+        "AIza" + "x" * 35,
+        "://",
+        "@",
+        "-----BEGIN ",
+        "PRIVATE KEY-----",
+        '"',
+        "\\",
+        "\n",
+        "/",
+        "é",
+        " ",
+    ),
+]
+
+
+def test_the_search_for_signs_misses_nothing_that_the_rules_find() -> None:
+    random = Random(7)
+    for _ in range(20_000):
+        text = "".join(random.choices(PARTS, k=random.randint(1, 4)))
+        redacted = _apply_rules(text)
+        assert redact_secrets(text) == redacted
+        for ensure_ascii in (True, False):
+            data = json.dumps({"text": text}, ensure_ascii=ensure_ascii).encode()
+            assert redacted == text or not is_clean_json(data)
+
+
+@pytest.mark.parametrize(
+    "data", [rb'"p\u0077d=hunter22"', rb'"postgres:\/\/user:hunter22@db"', '"paſsword=x"'.encode()]
+)
+def test_a_document_whose_escapes_may_hide_something_is_not_called_clean(data: bytes) -> None:
+    assert not is_clean_json(data)
+
+
+def test_a_document_without_signs_is_clean() -> None:
+    assert is_clean_json(rb'{"text":"a \"quoted\" word\n","rows":[1,2]}')
 
 
 @pytest.mark.parametrize("text", ORDINARY)

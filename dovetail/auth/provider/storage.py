@@ -152,6 +152,8 @@ class SqliteStorage(SqliteFile):
         self._swept = 0.0
         self._adds = 0
         self._full: Set[str] = frozenset()
+        self._opened = 0
+        """How often the file was opened."""
 
     async def get(self, key: str) -> bytes | None:
         """Return the data of a row, or None if the row does not exist or has expired.
@@ -220,6 +222,21 @@ class SqliteStorage(SqliteFile):
         with self._lock:
             self._do("DELETE FROM rows WHERE key = ?", (key,))
 
+    def version(self) -> tuple[int, int, int]:
+        """Return a value that is different after every change to the rows, by this process or any
+        other. Unlike `get`, it is not async, so a request whose token is cached need not wait.
+
+        Raises:
+            Overloaded: The file cannot be read now.
+        """
+        with self._lock:
+            own_changes, changes_of_others = self._open().total_changes, 0
+            if self.path != MEMORY:
+                # https://sqlite.org/pragma.html#pragma_data_version counts the changes that other
+                # connections have made since this one was opened.
+                (changes_of_others,) = self._do("PRAGMA data_version").fetchone()
+            return self._opened, own_changes, changes_of_others
+
     def _get(self, key: str) -> bytes | None:
         statement = "SELECT data FROM rows WHERE key = ? AND expires > ?"
         row: tuple[bytes] | None = self._do(statement, (key, self._now())).fetchone()
@@ -262,4 +279,5 @@ class SqliteStorage(SqliteFile):
                 'Provider(storage="…") with a file that this user can write to, or ":memory:".'
             ) from None
         self._connection = connection
+        self._opened += 1
         return connection
