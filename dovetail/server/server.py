@@ -21,6 +21,7 @@ from typing import (
 
 from msgspec.structs import replace
 
+from ..aio import run_on_loop
 from ..connection.extension import Extension
 from ..connection.middleware import Middleware, compose
 from ..errors import ConfigError
@@ -48,6 +49,7 @@ from .resources import app_resource, check_unused, compile_resource
 from .tools import RegisteredTool, compile_tool
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from os import PathLike
     from pathlib import Path
 
@@ -221,6 +223,8 @@ class Server(Handlers):
         self._tasks_option = tasks
         self.tasks: ServerTasks | None = None
         """The tasks of this server; None until a tool that may run as a task is registered."""
+        self._buses: dict[AbstractEventLoop, Bus] = {}
+        """The bus of each event loop, for a task tool that is registered while the server runs."""
 
     @classmethod
     def from_openapi(
@@ -890,6 +894,8 @@ class Server(Handlers):
                 self._notify, slots=lambda: self.task_slots,
                 stop_with_lifespan=self._lifespan is not None,
             )  # fmt: skip
+            for loop, bus in self._buses.items():
+                run_on_loop(loop, manager.connect_bus, bus)
             self.tasks = ServerTasks(manager)
             self.add_extension(self.tasks.extension)
             self._task_capability = CORE_CAPABILITY
@@ -954,7 +960,11 @@ class Server(Handlers):
         Args:
             bus: The bus.
         """
+        from asyncio import get_running_loop
+
         super().connect_bus(bus)
+        self._buses = {loop: one for loop, one in self._buses.items() if not loop.is_closed()}
+        self._buses[get_running_loop()] = bus
         if self.tasks is not None:
             self.tasks.manager.connect_bus(bus)
 

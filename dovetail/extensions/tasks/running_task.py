@@ -79,7 +79,8 @@ class RunningTask:
     arrives."""
     _lease_timer: asyncio.TimerHandle | None = None
     _parking_timer: asyncio.TimerHandle | None = None
-    expiry_timer: asyncio.TimerHandle | None = None
+    expires_at = inf
+    """When the task expires, by the clock of the event loop."""
     _change: asyncio.Future[None] | None = None
     _save_timer: asyncio.TimerHandle | None = None
 
@@ -312,10 +313,13 @@ class RunningTask:
         """Send the last progress update, and stop all timers."""
         if self._progress is not None:
             self._progress.finish()
-        timers = self._save_timer, self._lease_timer, self._parking_timer, self.expiry_timer
-        for timer in timers:
+        for timer in (self._save_timer, self._lease_timer, self._parking_timer):
             if timer is not None:
                 timer.cancel()
+        if self.record.over:
+            # The call refers to this object. Without the cycle, both are freed at once, and not by
+            # the garbage collector, which took 40 µs for each task.
+            del self.call
 
     def _send_progress(self, params: ProgressParams) -> None:
         params.progress_token = self._progress_token
