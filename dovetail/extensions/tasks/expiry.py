@@ -32,11 +32,11 @@ class ExpiryTimers:
             task: The task.
             life: The number of seconds until it expires.
         """
-        task.expires_at = task.loop.time() + life
-        self._search_at(task.loop, task.expires_at)
+        now = task.loop.time()
+        task.expires_at = now + life
+        self._search_at(task.loop, max(task.expires_at, now + MIN_PAUSE_SECONDS))
 
     def _search_at(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
-        when = max(when, loop.time() + MIN_PAUSE_SECONDS)
         timer = self._timers.get(loop)
         if timer is None:
             self._timers = {
@@ -58,4 +58,4 @@ class ExpiryTimers:
             else:
                 following = min(following, task.expires_at)
         if following < inf:
-            self._search_at(loop, following)
+            self._search_at(loop, max(following, now + MIN_PAUSE_SECONDS))

@@ -238,12 +238,13 @@ def _fields(record: TaskRecord, limits: Limits, unit: str) -> dict[str, Any]:
     unit."""
     # The longer a task takes, the longer the poll interval that we suggest.
     poll = max(MIN_POLL_SECONDS, min(limits.task_poll, (time.time() - record.created) / 2))
+    created = _iso(record.created)
     return {
         "task_id": record.id,
         "status": record.status,
         "status_message": record.message,
-        "created_at": _iso(record.created),
-        "last_updated_at": _iso(record.updated),
+        "created_at": created,
+        "last_updated_at": created if record.updated == record.created else _iso(record.updated),
         f"ttl{unit}": None if record.ttl is None else round(record.ttl * 1000),
         f"poll_interval{unit}": round(poll * 1000),
     }
