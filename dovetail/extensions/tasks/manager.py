@@ -143,7 +143,7 @@ class TaskManager:
         try:
             lease = await self._add(record, claim=claim)
             try:
-                self.schedule(record, lease, call, handler)
+                self.schedule(record, lease, call, handler, is_new=True)
             except BaseException:
                 await self._discard(record)
                 raise
@@ -153,14 +153,20 @@ class TaskManager:
         return record
 
     def schedule(
-        self, record: TaskRecord, lease: Lease | None, call: Call, handler: CallHandler
+        self,
+        record: TaskRecord,
+        lease: Lease | None,
+        call: Call,
+        handler: CallHandler,
+        *,
+        is_new: bool = False,
     ) -> None:
         """Run a task immediately in this process, hand it to the engine, or let it wait in the
         queue of the store."""
         if self.engine is not None:
             self.engine(record.id, self.perform)
         elif lease is not None:
-            self._start(record, lease, call, handler)
+            self._start(record, lease, call, handler, is_new=is_new)
             background.start(self.perform(record.id))
 
     async def detach(
@@ -179,7 +185,7 @@ class TaskManager:
         } | {ONCE_SEED: once_seed(call)}
         lease = await self._add(record, claim=True)
         assert lease is not None
-        task = self._start(record, lease, call, handler)
+        task = self._start(record, lease, call, handler, is_new=True)
         self._on_begun(record, call)
         task.asyncio_task, task.detached_call = asyncio_task, call
         return task
@@ -218,14 +224,20 @@ class TaskManager:
         log.warning("Task %s may run, although its call has failed", describe(record))
 
     def _start(
-        self, record: TaskRecord, lease: Lease, call: Call, handler: CallHandler
+        self,
+        record: TaskRecord,
+        lease: Lease,
+        call: Call,
+        handler: CallHandler,
+        *,
+        is_new: bool = False,
     ) -> RunningTask:
         task = RunningTask(record, lease, call, handler, self)
         self.running[record.id] = task
         if record.ttl is not None:
             life = record.expires - time.time() if lease.life is None else lease.life
             self._expiry.start(task, max(0.0, life))
-        self._mailbox.start(task.loop)
+        self._mailbox.start(task.loop, is_new=is_new)
         self._leases.start(task)
         return task
 

@@ -452,11 +452,11 @@ class SqliteStore(TaskStore):
     def _execute_with_room(self, statement: str, *values: Any) -> sqlite3.Cursor:
         """Execute a statement; if the file is full, delete expired tasks first, then the oldest
         finished tasks of anonymous callers."""
-        size = sum(len(value) for value in values if isinstance(value, bytes))
         while True:
             try:
                 return self._execute(statement, *values)
             except TooLarge:
+                size = sum(len(value) for value in values if isinstance(value, bytes))
                 fits = size <= self._limits.task_bytes
                 if not self._delete_expired_tasks() and not (fits and self._delete_finished()):
                     raise
