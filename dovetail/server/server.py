@@ -887,10 +887,15 @@ class Server(Handlers):
     def _offer_tasks(self) -> None:
         from ..extensions.tasks.api import CORE_CAPABILITY, ServerTasks, task_settings
         from ..extensions.tasks.manager import TaskManager
+        from ..extensions.tasks.settings import FORBIDDEN
+
+        def support_of(tool: str) -> "TaskSupport | None":
+            entry = self._tools.get(tool)
+            return None if entry is None else entry.task or FORBIDDEN
 
         if self.tasks is None:
             manager = TaskManager(
-                self, task_settings(self._tasks_option), self._task_support, self._continue_task,
+                self, task_settings(self._tasks_option), support_of, self._continue_task,
                 self._notify, slots=lambda: self.task_slots,
                 stop_with_lifespan=self._lifespan is not None,
             )  # fmt: skip
@@ -900,12 +905,6 @@ class Server(Handlers):
             self.add_extension(self.tasks.extension)
             self._task_capability = CORE_CAPABILITY
             self.add_handlers(self.tasks.core_handlers)
-
-    def _task_support(self, tool: str) -> "TaskSupport | None":
-        from ..extensions.tasks.settings import FORBIDDEN
-
-        entry = self._tools.get(tool)
-        return None if entry is None else entry.task or FORBIDDEN
 
     async def _continue_task(self, call: Call) -> Any:
         """Run the call of a task whose original call no longer exists, with the extensions that run
