@@ -1,6 +1,8 @@
 """What is not done for each task, because nobody needs it."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Collection
 from pathlib import Path
 
@@ -102,3 +104,25 @@ async def test_tasks_expire_in_their_order(count: int) -> None:
         assert len(tasks) == count
         assert (await long.status()).status == "working"
         await long.cancel()
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_a_finished_task_is_freed_without_the_garbage_collector(
+    tmp_path: Path, form: str
+) -> None:
+    server, go = make_server(SqliteStore(tmp_path / "tasks.db"))
+    assert server.tasks is not None
+    running = server.tasks.manager.running
+    async with Client(server, revision=form) as client:
+        task = await client.start_tool("work")
+        gc.collect()
+        gc.disable()
+        try:
+            known = weakref.ref(running[task.id])
+            go.set()
+            while task.id in running:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
+            assert known() is None
+        finally:
+            gc.enable()
