@@ -2,7 +2,8 @@
 
 A transaction of a database costs more than the rows that it changes. So the writes that begin in
 the same iteration of an event loop share one: the more tasks there are at once, the less each
-costs. With 100 at once, beginning a task in SQLite takes 0.31 ms of CPU time instead of 0.56 ms.
+costs. With 100 at once, beginning a task in SQLite took 0.31 ms of CPU time instead of 0.56 ms,
+of which 0.04 ms are due to other changes.
 """
 
 import asyncio

@@ -387,7 +387,7 @@ class TaskManager:
         process."""
         task = self._local(id)
         if task is not None and not self.store.shared and not task.record.over:
-            return task.visible_record  # nobody else changes the stored one (5 µs less)
+            return task.visible_record  # nobody else changes the stored one (2 µs less)
         try:
             record = await self.store.get(id)
         except BackendAway:
