@@ -20,12 +20,12 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 from weakref import WeakValueDictionary
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from ..aio import TaskSet
@@ -363,12 +363,15 @@ def as_detailed(task: Any) -> DetailedTask:
     """Convert a task of either form to the extension form."""
     if isinstance(task, DetailedTask):
         return task
-    fields = {
-        _EXTENSION_NAMES.get(name, name): getattr(task, name) for name in task.__struct_fields__
-    }
-    return DetailedTask(
-        **{name: value for name, value in fields.items() if name in DetailedTask.__struct_fields__}
-    )
+    kind: type[Struct] = type(task)
+    return DetailedTask(**{name: getattr(task, source) for name, source in _detailed_fields(kind)})
+
+
+@cache
+def _detailed_fields(kind: type[Struct]) -> tuple[tuple[str, str], ...]:
+    """Return the fields of DetailedTask that a type has too, each with its name in that type."""
+    names = ((_EXTENSION_NAMES.get(name, name), name) for name in kind.__struct_fields__)
+    return tuple(pair for pair in names if pair[0] in DetailedTask.__struct_fields__)
 
 
 def _failure(state: DetailedTask) -> DovetailError:

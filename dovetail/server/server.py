@@ -23,6 +23,7 @@ from typing import (
 
 from msgspec.structs import replace
 
+from ..aio import run_on_loop
 from ..connection.extension import Extension
 from ..connection.middleware import Middleware, compose
 from ..errors import ConfigError
@@ -42,6 +43,7 @@ from .resources import app_resource, check_unused, compile_resource
 from .tools import RegisteredTool, compile_tool
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from os import PathLike
     from pathlib import Path
 
@@ -223,6 +225,8 @@ class Server(Handlers):
         self._tasks_option = tasks
         self.tasks: ServerTasks | None = None
         """The tasks of this server; None until a tool that may run as a task is registered."""
+        self._buses: dict[AbstractEventLoop, Bus] = {}
+        """The bus of each event loop, for a task tool that is registered while the server runs."""
 
     @classmethod
     def from_openapi(
@@ -885,23 +889,24 @@ class Server(Handlers):
     def _offer_tasks(self) -> None:
         from ..extensions.tasks.api import CORE_CAPABILITY, ServerTasks, task_settings
         from ..extensions.tasks.manager import TaskManager
+        from ..extensions.tasks.settings import FORBIDDEN
+
+        def support_of(tool: str) -> "TaskSupport | None":
+            entry = self._tools.get(tool)
+            return None if entry is None else entry.task or FORBIDDEN
 
         if self.tasks is None:
             manager = TaskManager(
-                self, task_settings(self._tasks_option), self._task_support, self._continue_task,
+                self, task_settings(self._tasks_option), support_of, self._continue_task,
                 self._notify, slots=lambda: self.task_slots,
                 stop_with_lifespan=self._lifespan is not None,
             )  # fmt: skip
+            for loop, bus in self._buses.items():
+                run_on_loop(loop, manager.connect_bus, bus)
             self.tasks = ServerTasks(manager)
             self.add_extension(self.tasks.extension)
             self._task_capability = CORE_CAPABILITY
             self.add_handlers(self.tasks.core_handlers)
-
-    def _task_support(self, tool: str) -> TaskSupport | None:
-        from ..extensions.tasks.settings import FORBIDDEN
-
-        entry = self._tools.get(tool)
-        return None if entry is None else entry.task or FORBIDDEN
 
     async def _continue_task(self, call: Call) -> Any:
         """Run the call of a task whose original call no longer exists, with the extensions that run
@@ -956,7 +961,11 @@ class Server(Handlers):
         Args:
             bus: The bus.
         """
+        from asyncio import get_running_loop
+
         super().connect_bus(bus)
+        self._buses = {loop: one for loop, one in self._buses.items() if not loop.is_closed()}
+        self._buses[get_running_loop()] = bus
         if self.tasks is not None:
             self.tasks.manager.connect_bus(bus)
 

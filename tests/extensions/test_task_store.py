@@ -13,13 +13,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.errors import ConfigError, Overloaded
+from dovetail.errors import ConfigError, Overloaded, TooLarge
+from dovetail.extensions.tasks.group_commit import MAX_WRITES
 from dovetail.extensions.tasks.sqlite import SqliteStore
 from dovetail.extensions.tasks.store import (
     Lease,
     TaskMessage,
     TaskOrigin,
     TaskRecord,
+    TaskStoreFull,
     pack,
     unpack,
 )
@@ -323,6 +325,76 @@ async def test_what_is_cancelled_while_it_is_written_is_written_before_anything_
     held.close()
     with pytest.raises(asyncio.CancelledError):
         await writing
+    await store.close()
+
+
+async def test_what_is_written_at_once_is_one_transaction(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "tasks.db")
+    await store.add(record("first"))
+    statements: list[str] = []
+    assert store._writer is not None
+    store._writer.set_trace_callback(statements.append)
+    count = MAX_WRITES + 1
+    await asyncio.gather(*(store.add(record(f"{number}")) for number in range(count)))
+    assert statements.count("COMMIT") == 1, "and the last one alone"
+    assert all([await store.get(f"{number}") is not None for number in range(count)])
+    await store.close()
+
+
+async def test_a_write_that_is_refused_leaves_the_others_of_its_transaction(
+    tmp_path: Path,
+) -> None:
+    store = SqliteStore(tmp_path / "tasks.db")
+    store.bind(Limits(tasks=3))
+    adding = (store.add(record(f"{number}", owner="ann")) for number in range(5))
+    added = await asyncio.gather(*adding, return_exceptions=True)
+    assert [type(one) for one in added] == [Lease] * 3 + [TaskStoreFull] * 2
+    found = [await store.get(f"{number}") is not None for number in range(5)]
+    assert found == [True] * 3 + [False] * 2
+    await store.close()
+
+
+async def test_a_full_file_refuses_only_what_does_not_fit(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "tasks.db")
+    store.bind(Limits(task_bytes=64 * 4096))
+    await store.add(record("first", owner="ann"))
+    sizes = [40_000] * 8 + [10]
+    adding = (
+        store.add(record(f"{number}", owner="ann", params=bytes(size)))
+        for number, size in enumerate(sizes)
+    )
+    added = await asyncio.gather(*adding, return_exceptions=True)
+    kinds = [type(one) for one in added]
+    assert kinds[0] is Lease and kinds[-2:] == [TooLarge, Lease]
+    found = [await store.get(f"{number}") is not None for number in range(len(sizes))]
+    assert found == [kind is Lease for kind in kinds]
+    assert await store.get("first") is not None
+    await store.close()
+
+
+async def test_a_file_that_breaks_is_said_to_all_writes_of_a_transaction(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "tasks.db")
+    await store.add(record("first"))
+    assert store._writer is not None
+    store._writer.execute("DROP TABLE counts")
+    adding = (store.add(record(f"{number}")) for number in range(3))
+    added = await asyncio.gather(*adding, return_exceptions=True)
+    assert {type(one) for one in added} == {Overloaded}
+    assert not store._writer.in_transaction
+    assert await store.get("first") is not None
+    await store.close()
+
+
+async def test_a_write_that_is_cancelled_before_its_transaction_does_not_happen(
+    tmp_path: Path,
+) -> None:
+    store = SqliteStore(tmp_path / "tasks.db")
+    both = [asyncio.create_task(store.add(record(id))) for id in ("one", "two")]
+    await asyncio.sleep(0)
+    both[0].cancel()
+    await asyncio.wait(both)
+    assert both[0].cancelled()
+    assert await store.get("one") is None and await store.get("two") is not None
     await store.close()
 
 

@@ -10,8 +10,8 @@ as messages (`Mailbox`).
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from typing import Any
 
 from msgspec import Struct
@@ -22,6 +22,7 @@ from ...logs import get_logger
 from ...ports import Bus, Call, CallHandler, ChangeListener, Service
 from ...protocol.lifecycle import InputRequired
 from ...protocol.tasks import TaskChangedParams, TaskStatusParams
+from .expiry import ExpiryTimers
 from .leases import LeaseRenewer
 from .mailbox import Mailbox
 from .outcome import call_again, save_outcome
@@ -113,6 +114,7 @@ class TaskManager:
         """The questions that a client is being asked in the core form, by task and key."""
         self.signals = TaskSignals(self.running.__contains__)
         self._mailbox, self._leases = Mailbox(self), LeaseRenewer(self)
+        self._expiry = ExpiryTimers(self)
         self.scheduler = TaskScheduler(
             self, self._slots, stop_with_lifespan=self._stop_with_lifespan
         )
@@ -139,21 +141,32 @@ class TaskManager:
         claim = self.engine is None and self.scheduler.can_begin
         self.scheduler.reserved += claim
         try:
-            async with self._stored(record, call, claim=claim) as lease:
-                self.schedule(record, lease, call, handler)
+            lease = await self._add(record, claim=claim)
+            try:
+                self.schedule(record, lease, call, handler, is_new=True)
+            except BaseException:
+                await self._discard(record)
+                raise
         finally:
             self.scheduler.reserved -= claim
+        self._on_begun(record, call)
         return record
 
     def schedule(
-        self, record: TaskRecord, lease: Lease | None, call: Call, handler: CallHandler
+        self,
+        record: TaskRecord,
+        lease: Lease | None,
+        call: Call,
+        handler: CallHandler,
+        *,
+        is_new: bool = False,
     ) -> None:
         """Run a task immediately in this process, hand it to the engine, or let it wait in the
         queue of the store."""
         if self.engine is not None:
             self.engine(record.id, self.perform)
         elif lease is not None:
-            self._start(record, lease, call, handler)
+            self._start(record, lease, call, handler, is_new=is_new)
             background.start(self.perform(record.id))
 
     async def detach(
@@ -170,24 +183,24 @@ class TaskManager:
         record.once_results = {
             key: done for key, done in (call.once_results or {}).items() if isinstance(done, bytes)
         } | {ONCE_SEED: once_seed(call)}
-        async with self._stored(record, call, claim=True) as lease:
-            assert lease is not None
-            task = self._start(record, lease, call, handler)
+        lease = await self._add(record, claim=True)
+        assert lease is not None
+        task = self._start(record, lease, call, handler, is_new=True)
+        self._on_begun(record, call)
         task.asyncio_task, task.detached_call = asyncio_task, call
         return task
 
-    @asynccontextmanager
-    async def _stored(
-        self, record: TaskRecord, call: Call, *, claim: bool
-    ) -> AsyncIterator[Lease | None]:
+    async def _add(self, record: TaskRecord, *, claim: bool) -> Lease | None:
         """Add a record to the store; remove it if the call fails or is cancelled in the
         meantime."""
         try:
-            yield await self.store.add(record, claim=claim)
+            return await self.store.add(record, claim=claim)
         except BaseException as error:
             if not (isinstance(error, BackendAway) and not error.sent):
                 await self._discard(record)
             raise
+
+    def _on_begun(self, record: TaskRecord, call: Call) -> None:
         if not call.revision.stateless:
             call.caller.remember_task(record.id)
             if call.caller.on_task is not None:
@@ -211,14 +224,20 @@ class TaskManager:
         log.warning("Task %s may run, although its call has failed", describe(record))
 
     def _start(
-        self, record: TaskRecord, lease: Lease, call: Call, handler: CallHandler
+        self,
+        record: TaskRecord,
+        lease: Lease,
+        call: Call,
+        handler: CallHandler,
+        *,
+        is_new: bool = False,
     ) -> RunningTask:
         task = RunningTask(record, lease, call, handler, self)
         self.running[record.id] = task
         if record.ttl is not None:
             life = record.expires - time.time() if lease.life is None else lease.life
-            task.expiry_timer = task.loop.call_later(max(0.0, life), self._expire, task)
-        self._mailbox.start(task.loop)
+            self._expiry.start(task, max(0.0, life))
+        self._mailbox.start(task.loop, is_new=is_new)
         self._leases.start(task)
         return task
 
@@ -238,8 +257,9 @@ class TaskManager:
         elif task.asyncio_task is not None:
             return  # it is running already
         task.asyncio_task = asyncio.current_task()
-        outcome: Any = asyncio.CancelledError()
-        if not task.record.over and not task.call.cancelled:  # else it was stopped before its turn
+        if task.record.over or task.call.cancelled:  # it was stopped before its turn
+            outcome: Any = asyncio.CancelledError()
+        else:
             try:
                 outcome = await task.handler(task.call)
             except BaseException as error:
@@ -285,11 +305,28 @@ class TaskManager:
 
         If the caller is cancelled, the record is still saved, because the store may have received
         it. No later save begins before that, so none is overwritten."""
-        saving = self._save(task, changed)
-        if self.store.shared:
-            await asyncio.shield(background.start(saving))
+        if not self.store.shared:
+            await self._save(task, changed)  # a store in memory writes immediately
+            return
+        saved: asyncio.Future[None] = task.loop.create_future()
+        background.start(self._save_to_end(task, changed, saved))
+        await saved
+
+    async def _save_to_end(
+        self, task: RunningTask, changed: TaskRecord | None, saved: "asyncio.Future[None]"
+    ) -> None:
+        """Save, then tell the caller if it still waits. `asyncio.shield` would take 7 µs more."""
+        try:
+            await self._save(task, changed)
+        except asyncio.CancelledError:
+            saved.cancel()
+            raise
+        except Exception as error:
+            if not saved.done():
+                saved.set_exception(error)
         else:
-            await saving  # a store in memory writes immediately
+            if not saved.done():
+                saved.set_result(None)
 
     async def _save(self, task: RunningTask, changed: TaskRecord | None) -> None:
         async with task.save_lock:
@@ -320,7 +357,7 @@ class TaskManager:
     def _notify_change(self, task: RunningTask) -> None:
         record, revision = task.visible_record, task.call.revision
         if revision.stateless:
-            if self.store.shared or self.is_listened(record.id):
+            if self.is_listened(record.id) or (self.store.shared and self.signals.reach_others):
                 params = make_detailed_task(TaskChangedParams, record, self.limits, revision)
                 self.notify("notifications/tasks", params)
         elif record.status != task.notified_status:
@@ -333,7 +370,8 @@ class TaskManager:
             self.signals.send(CHANGE, record.id)  # to `tasks/result` in other processes
         task.notified_status = record.status
 
-    def _expire(self, task: RunningTask) -> None:
+    def expire(self, task: RunningTask) -> None:
+        """Stop a task that has run longer than its time to live, and delete it."""
         if not task.record.over:
             task.record = mark_failed(
                 task.record, InternalError(EXPIRED), task.call.revision, self.limits
@@ -347,6 +385,9 @@ class TaskManager:
     async def find(self, id: str) -> TaskRecord | None:
         """Return the newest record of a task. While the store is away, it is that of a task in this
         process."""
+        task = self._local(id)
+        if task is not None and not self.store.shared and not task.record.over:
+            return task.visible_record  # nobody else changes the stored one (2 µs less)
         try:
             record = await self.store.get(id)
         except BackendAway:

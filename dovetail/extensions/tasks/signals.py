@@ -44,6 +44,11 @@ class TaskSignals:
         for topic in (MESSAGE, CHANGE):
             bus.on(topic, partial(self._on_signal, loop, topic))
 
+    @property
+    def reach_others(self) -> bool:
+        """Whether a bus connects this process to others."""
+        return any(not bus.alone for bus in list(self._buses.values()))  # other threads write
+
     def send(self, topic: str, id: str) -> None:
         """Wake what waits for a signal about this task in other processes and event loops. May be
         called from any thread."""

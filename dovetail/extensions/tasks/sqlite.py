@@ -4,8 +4,9 @@ The file is an SQLite database with a write-ahead log. A read takes about ten mi
 waits for a writer, and a write of a few KiB hardly ever waits for the disk. So the event loop does
 both directly. Slow work is done in a thread: writing a large result, writing while another process
 writes, and deleting expired tasks. Deletion runs in batches, so that other writers do not wait
-long. A commit survives a crash of the process; the last commits before a power cut may be lost
-(`synchronous=NORMAL`).
+long. A write returns when it is committed, together with the others of the same iteration of the
+event loop (`group_commit.py`). A commit survives a crash of the process; the last commits before a
+power cut may be lost (`synchronous=NORMAL`).
 
 A process that runs tasks holds a lock on its own file next to the database. If another process can
 acquire that lock, no process is running those tasks any more. The operating system releases the
@@ -20,8 +21,8 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack, closing
 from functools import partial
 from glob import escape
 from itertools import islice
@@ -37,6 +38,7 @@ from ...errors import ConfigError, Overloaded, ProtocolError, TooLarge
 from ...file_lock import try_lock
 from ...limits import DEFAULT, KIB, Limits
 from ...logs import get_logger
+from .group_commit import GroupCommit, Write
 from .store import (
     CanRun,
     Claim,
@@ -149,6 +151,8 @@ FINISHED_BATCH_SIZE = 10
 full."""
 
 T = TypeVar("T")
+_FAILURES = (sqlite3.DatabaseError, ConfigError)
+"""The errors of a file that cannot be used."""
 _decode_message = msgspec.msgpack.Decoder(TaskMessage).decode
 
 
@@ -183,6 +187,7 @@ class SqliteStore(TaskStore):
         logged because the file is unusable."""
         self._unreadable: set[str] = set()
         """The rows that have already been logged as unreadable."""
+        self._group, self._in_group = GroupCommit(self._commit), False
         close_before_fork(self)
 
     def bind(self, limits: Limits) -> None:
@@ -302,26 +307,25 @@ class SqliteStore(TaskStore):
             return None
 
     def _read(self, statement: str, *values: Any) -> list[Any]:
-        with self._read_lock, self._reporting_failure():
-            if self._reader is not None:
-                return self._execute_on(self._reader, statement, values).fetchall()
-        with self._write_lock, self._reporting_failure():
-            self._open()
+        try:
+            with self._read_lock:
+                if self._reader is not None:
+                    return self._execute_on(self._reader, statement, values).fetchall()
+            with self._write_lock:
+                self._open()
+        except _FAILURES as error:
+            raise self._report_failure(error) from None
         return self._read(statement, *values)
 
-    @contextmanager
-    def _reporting_failure(self) -> Iterator[None]:
-        """Log a corrupt file once, and raise the same short error each time it is used."""
-        try:
-            yield
-        except (sqlite3.DatabaseError, ConfigError) as error:
-            if isinstance(error, ConfigError) and not self._was_open:
-                raise  # the server does not start
-            if not self._is_broken:
-                self._is_broken = True
-                is_explained = isinstance(error, ConfigError)
-                log.error("%s", error if is_explained else self._explain(error))
-            raise TaskStoreBroken("This server's task store is damaged") from None
+    def _report_failure(self, error: Exception) -> Exception:
+        """Log a corrupt file once, and return the same short error each time it is used."""
+        is_explained = isinstance(error, ConfigError)
+        if is_explained and not self._was_open:
+            return error  # the server does not start
+        if not self._is_broken:
+            self._is_broken = True
+            log.error("%s", error if is_explained else self._explain(error))
+        return TaskStoreBroken("This server's task store is damaged")
 
     def _explain(self, error: Exception) -> str:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -338,15 +342,12 @@ class SqliteStore(TaskStore):
     async def _write(self, function: Callable[..., T], *args: Any, size: int = 0) -> T:
         """Write directly if that is quick, or in a thread if the data is large or another process
         is writing."""
-        if size < LARGE_BYTES and self._write_lock.acquire(blocking=False):
+        if size < LARGE_BYTES:
             try:
-                with self._reporting_failure():
-                    self._open()
-                    return function(*args)
+                done: T = await self._group.add(partial(function, *args))
+                return done
             except _Busy:
                 pass
-            finally:
-                self._write_lock.release()
         return await self._write_in_thread(function, *args)
 
     async def _write_in_thread(self, function: Callable[..., T], *args: Any) -> T:
@@ -360,13 +361,29 @@ class SqliteStore(TaskStore):
             raise
 
     def _write_patiently(self, function: Callable[..., T], *args: Any) -> T:
-        with self._write_lock, self._reporting_failure():
-            self._open()
-            self._execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
+        with self._write_lock:
             try:
-                return function(*args)
-            finally:
-                self._execute("PRAGMA busy_timeout = 0")
+                self._open()
+                self._execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
+                try:
+                    return function(*args)
+                finally:
+                    self._execute("PRAGMA busy_timeout = 0")
+            except _FAILURES as error:
+                raise self._report_failure(error) from None
+
+    def _commit(self, writes: Sequence[Write]) -> Sequence[Any]:
+        """Perform writes in one transaction. If it fails, perform each alone."""
+        if not self._write_lock.acquire(blocking=False):
+            raise _Busy("Another thread is writing")
+        try:
+            self._open()
+            together = self._commit_together(writes) if len(writes) > 1 else None
+            return [self._try_alone(write) for write in writes] if together is None else together
+        except _FAILURES as error:
+            raise self._report_failure(error) from None
+        finally:
+            self._write_lock.release()
 
     def _execute_on(
         self, connection: sqlite3.Connection, statement: str, values: Any
@@ -374,6 +391,8 @@ class SqliteStore(TaskStore):
         try:
             return connection.execute(statement, values)
         except sqlite3.OperationalError as error:
+            if self._in_group and connection is self._writer:
+                raise  # SQLite may have rolled back the transaction
             if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
                 raise self._full_error(connection, values) from None
             kind = _Busy if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY else Overloaded
@@ -393,6 +412,39 @@ class SqliteStore(TaskStore):
 
     # with the write lock held
 
+    def _commit_together(self, writes: Sequence[Write]) -> list[Any] | None:
+        """Return the result or the error of each write; None if nothing was written, because
+        SQLite refused one of them."""
+        self._execute("BEGIN IMMEDIATE")
+        assert self._writer is not None
+        self._in_group = True
+        try:
+            outcomes = [self._try_in_group(write) for write in writes]
+            self._execute("COMMIT")
+            return outcomes
+        except sqlite3.Error:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            return None
+        finally:
+            self._in_group = False
+
+    def _try_in_group(self, write: Write) -> Any:
+        try:
+            return write()
+        except sqlite3.Error:
+            raise
+        except Exception as error:
+            return error
+
+    def _try_alone(self, write: Write) -> Any:
+        try:
+            return write()
+        except _FAILURES as error:
+            return self._report_failure(error)
+        except Exception as error:
+            return error
+
     def _execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
         assert self._writer is not None
         return self._execute_on(self._writer, statement, values)
@@ -400,11 +452,11 @@ class SqliteStore(TaskStore):
     def _execute_with_room(self, statement: str, *values: Any) -> sqlite3.Cursor:
         """Execute a statement; if the file is full, delete expired tasks first, then the oldest
         finished tasks of anonymous callers."""
-        size = sum(len(value) for value in values if isinstance(value, bytes))
         while True:
             try:
                 return self._execute(statement, *values)
             except TooLarge:
+                size = sum(len(value) for value in values if isinstance(value, bytes))
                 fits = size <= self._limits.task_bytes
                 if not self._delete_expired_tasks() and not (fits and self._delete_finished()):
                     raise
@@ -536,6 +588,8 @@ class SqliteStore(TaskStore):
         if child and self._lock_fd >= 0:
             os.close(self._lock_fd)  # else the parent's lock would last as long as the child
             self._runner, self._lock_fd = "", -1
+        if child:
+            self._group.clear()
         self._read_lock.release()
         self._write_lock.release()
 

@@ -422,14 +422,11 @@ class InMemoryTaskStore(TaskStore):
         key = quota_key(record)
         with self._lock:
             if self._quota_error(key) is not None:
-                self._delete_expired()
-            while (error := self._quota_error(key)) is not None:
-                if not isinstance(error, TaskStoreFull) or not self._delete_finished():
-                    raise error
+                self._make_room(key)
             self._last_number += 1
-            self._set(record, self._last_number)
+            task = self._set(record, self._last_number, key)
             self._counts[key] += 1
-            self._tasks[record.id].released = not claim
+            task.released = not claim
             return Lease(record.id, 1) if claim else None
 
     async def get(self, id: str) -> TaskRecord | None:
@@ -525,17 +522,23 @@ class InMemoryTaskStore(TaskStore):
         task = self._tasks.get(record.id)
         if task is None or task.over:
             return False
-        self._set(record, task.number)
-        self._tasks[record.id].token = task.token
+        self._set(record, task.number, task.payer).token = task.token
         return True
 
-    def _set(self, record: TaskRecord, number: int) -> None:
+    def _make_room(self, key: str) -> None:
+        """Delete tasks until one more is allowed; raise Overloaded if that is not possible."""
+        self._delete_expired()
+        while (error := self._quota_error(key)) is not None:
+            if not isinstance(error, TaskStoreFull) or not self._delete_finished():
+                raise error
+
+    def _set(self, record: TaskRecord, number: int, key: str) -> StoredTask:
         task = StoredTask(
             number,
             record.expires,
             record.owner,
             record.session,
-            quota_key(record),
+            key,
             record.over,
             pack(record),
             record.result,
@@ -550,6 +553,7 @@ class InMemoryTaskStore(TaskStore):
             raise out_of_room(self._limits)
         self._bytes += growth
         self._tasks[record.id] = task
+        return task
 
     def _remove(self, id: str) -> None:
         task = self._tasks.pop(id, None)
