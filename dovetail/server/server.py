@@ -891,7 +891,7 @@ class Server(Handlers):
         from ..extensions.tasks.manager import TaskManager
         from ..extensions.tasks.settings import FORBIDDEN
 
-        def support_of(tool: str) -> "TaskSupport | None":
+        def support_of(tool: str) -> TaskSupport | None:
             entry = self._tools.get(tool)
             return None if entry is None else entry.task or FORBIDDEN
 
