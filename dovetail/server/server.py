@@ -20,6 +20,7 @@ from typing import (
     cast,
     overload,
 )
+from weakref import ref
 
 from msgspec.structs import replace
 
@@ -225,7 +226,7 @@ class Server(Handlers):
         self._tasks_option = tasks
         self.tasks: ServerTasks | None = None
         """The tasks of this server; None until a tool that may run as a task is registered."""
-        self._buses: dict[AbstractEventLoop, Bus] = {}
+        self._buses: list[tuple[ref[AbstractEventLoop], ref[Bus]]] = []
         """The bus of each event loop, for a task tool that is registered while the server runs."""
 
     @classmethod
@@ -901,8 +902,9 @@ class Server(Handlers):
                 self._notify, slots=lambda: self.task_slots,
                 stop_with_lifespan=self._lifespan is not None,
             )  # fmt: skip
-            for loop, bus in self._buses.items():
-                run_on_loop(loop, manager.connect_bus, bus)
+            for find_loop, find_bus in self._buses:
+                if (loop := find_loop()) is not None and (bus := find_bus()) is not None:
+                    run_on_loop(loop, manager.connect_bus, bus)
             self.tasks = ServerTasks(manager)
             self.add_extension(self.tasks.extension)
             self._task_capability = CORE_CAPABILITY
@@ -964,8 +966,8 @@ class Server(Handlers):
         from asyncio import get_running_loop
 
         super().connect_bus(bus)
-        self._buses = {loop: one for loop, one in self._buses.items() if not loop.is_closed()}
-        self._buses[get_running_loop()] = bus
+        self._buses = [pair for pair in self._buses if pair[0]() is not None]
+        self._buses.append((ref(get_running_loop()), ref(bus)))
         if self.tasks is not None:
             self.tasks.manager.connect_bus(bus)
 

@@ -258,6 +258,8 @@ async def test_a_plain_call_of_a_local_caller_sends_no_command(own_redis: RedisS
     server = build(backend=Backend(own_redis.url, keys=[KEY], limits=PATIENT))
     async with Client(server, revision="stateless") as client:
         await client.call_tool("buy")
+        while "config|get" not in own_redis.command_counts():  # the server checks its settings
+            await asyncio.sleep(0.01)
         before = own_redis.command_counts()
         for _ in range(20):
             await client.call_tool("buy")
