@@ -59,7 +59,8 @@ async def test_a_change_is_announced_only_if_somebody_can_receive_it(
     server, go = make_server(SqliteStore(tmp_path / "tasks.db"))
     announced: list[str] = []
     async with Client(server, revision=EXTENDED) as client:
-        server.connect_bus(OtherProcess() if reachable else NoBus())
+        bus = OtherProcess() if reachable else NoBus()
+        server.connect_bus(bus)
         server.add_listener(lambda method, params: announced.append(params.status))
         task = await client.start_tool("work")
         go.set()
@@ -69,7 +70,8 @@ async def test_a_change_is_announced_only_if_somebody_can_receive_it(
 
 async def test_a_task_tool_that_is_added_later_uses_the_bus(tmp_path: Path) -> None:
     server = Server("late", tasks=SqliteStore(tmp_path / "tasks.db"))
-    server.connect_bus(OtherProcess())
+    bus = OtherProcess()
+    server.connect_bus(bus)
 
     @server.tool(task="optional")
     async def work() -> str:
