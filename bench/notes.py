@@ -88,13 +88,21 @@ Each call is one HTTP request. About a fifth of the client's CPU time is spent i
 many small steps: encoding, parsing the response, and waking up the task that waits.
 """  # noqa: E501
 _REDACT = """
-The server searches each encoded result for signs of credentials. A result that has none is sent as it is. The search
-takes about as long as the rest of a call if the result has 50 rows.
+The server searches each encoded result for signs of credentials. A result that has none is sent as it is. The time is
+that of the search, which reads the result about twenty times.
 """  # noqa: E501
 _MIDDLEWARE = """
 Without middleware, the server sends a list as bytes that it has encoded once. Middleware may change a list, so that the
 list is built, lowered to the revision and encoded for each request. An extension with `around=` for one method does not
 affect the other methods.
+"""  # noqa: E501
+_MIDDLEWARE_TABLE = """
+Without middleware, the structured content of a result is sent as it was encoded to check it. Middleware may look at it or
+change it, so that it is decoded and encoded again.
+"""  # noqa: E501
+_WORKERS = """
+The load generator and two workers share the two cores of this machine. One worker has a core to itself, so that its data
+stays in the caches. The workers exchange no messages for a call.
 """  # noqa: E501
 _TASK = """
 The three requests of a task (start, look, result) pass through the client and the server in the same process. The time is
@@ -137,7 +145,9 @@ those that the server remembers. The rest is what a call over HTTP costs.
     "redact_call": _REDACT,
     "redact_table": _REDACT,
     "middleware_list": _MIDDLEWARE,
-    "middleware_table": _MIDDLEWARE,
+    "middleware_table": _MIDDLEWARE_TABLE,
+    "workers_stateless_2": _WORKERS,
+    "workers_handshake_2": _WORKERS,
     "isolated_call": """
 While a call runs, the server also starts the next spare process.
 """,
