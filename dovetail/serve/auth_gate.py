@@ -77,10 +77,7 @@ class AuthGate:
         self, scope: Scope, path: str, headers: Mapping[bytes, bytes]
     ) -> RequestIdentity | HttpResponse:
         """Return the caller's identity, or a refusal. The path is relative to the mount point."""
-        public_url = self._public_url(scope, path, headers)
-        request = _make_request(
-            scope, public_url, path, headers, is_endpoint=self._paths.get(path) == path
-        )
+        public_url, request = self._describe(scope, path, headers)
         try:
             admitted = await self._guard.admit(request, public_url)
         except BackendAway as error:
@@ -101,10 +98,7 @@ class AuthGate:
     ) -> RequestIdentity | None:
         """Return the identity of a caller whom the guard admits without waiting, or None. Only for
         guards that can do that."""
-        public_url = self._public_url(scope, path, headers)
-        request = _make_request(
-            scope, public_url, path, headers, is_endpoint=self._paths.get(path) == path
-        )
+        public_url, request = self._describe(scope, path, headers)
         try:
             caller = self._guard.admit_now(request, public_url)  # type: ignore[attr-defined]
         except Exception:
@@ -112,6 +106,14 @@ class AuthGate:
         if not isinstance(caller, Principal):
             return None
         return RequestIdentity(request.address, caller, public_url, request)
+
+    def _describe(
+        self, scope: Scope, path: str, headers: Mapping[bytes, bytes]
+    ) -> tuple[PublicUrl, HttpRequest]:
+        """Return what the guard gets to know of a request."""
+        public_url = self._public_url(scope, path, headers)
+        is_endpoint = self._paths.get(path) == path
+        return public_url, _make_request(scope, public_url, path, headers, is_endpoint=is_endpoint)
 
     async def wait_expired(self, identity: RequestIdentity) -> None:
         """Wait until a caller is no longer allowed to stay connected."""

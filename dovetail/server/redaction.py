@@ -44,16 +44,13 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
         rf"\1\2{HIDDEN}",
     ),
 )
-_SIGNS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("", ("bearer", "basic", "akia", "aiza")),
-    (".", ("eyj",)),
-    (":", ("://",)),
-    (":=", ("key", "token", "passw", "pwd")),
-    ("-", ("-----begin",)),
+_SIGNS = (
+    *(("", sign) for sign in ("bearer", "basic", "akia", "aiza", "key", "token", "passw", "pwd")),
+    *((".", "eyj"), (":", "://"), ("-", "-----begin")),
 )
-"""Each credential contains one of these signs and one of the characters before them, or one of
-`_PREFIXES`. Most text has none, so the rules, which take longer, are not needed. A character is
-found much faster than a word, so it is searched first."""
+"""Each credential contains one of these signs, with the character before it, or one of `_PREFIXES`.
+Most text has none, so the rules, which take longer, are not needed. A character is found much
+faster than a word, so it is searched first."""
 _PREFIXES = (
     *("sk", "pk", "rk", "ghp", "gho", "ghu", "ghs", "ghr", "github", "glpat", "npm", "pypi", "hf"),
     *("xoxa", "xoxb", "xoxp", "xoxr", "xoxs", "client"),
@@ -95,11 +92,11 @@ setattr(redact_secrets, "is_clean_json", is_clean_json)  # for connection/encode
 
 
 def _has_sign(lowered: str) -> bool:
-    for characters, signs in _SIGNS:
-        if not characters or any(character in lowered for character in characters):
-            for sign in signs:
-                if sign in lowered:
-                    return True
+    for character, sign in _SIGNS:  # without inner loops: 3 instead of 7 µs for a small result
+        if character in lowered and sign in lowered:
+            return True
+    if "-" not in lowered and "_" not in lowered:
+        return False
     pieces = lowered.replace("-", "_").split("_")
     return any(piece.endswith(_PREFIXES) for piece in pieces[:-1] if piece[-2:] in _ENDS)
 
