@@ -198,7 +198,7 @@ class Connector:
                 return await attempt()
             except Unauthorized as problem:
                 await self.log_in_after(problem, refusals, logins)
-        raise AssertionError
+        raise AssertionError  # not reached
 
     async def log_in_after(self, problem: Unauthorized, refusals: int, logins: int) -> None:
         """Have the user log in because a request was refused, so that it can be sent again. Raise

@@ -346,7 +346,7 @@ class Requester:
             session, result = await self._request_with_retries(
                 method, params, limit, on_progress, safe, fresh, None, None, parent, started
             )
-            if manual or type(result) is not InputRequiredResult:
+            if manual or not isinstance(result, InputRequiredResult):
                 return result
             rounds += 1
             if rounds > self._limits.rounds:
@@ -414,6 +414,7 @@ class Requester:
                 refusals += 1
                 await connector.log_in_after(problem, refusals, logins)
                 deadline, left = monotonic() + timeout, timeout  # a login may take minutes
+                pauses = attempts = 0
             except (InvalidParams, MethodNotFound):
                 self._cache.drop_stale_lists(method)
                 raise

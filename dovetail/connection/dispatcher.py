@@ -48,6 +48,7 @@ from ..protocol.base import (
     PROGRESS_TOKEN,
     PROTOCOL_VERSION,
     EmptyResult,
+    Implementation,
     Meta,
     Params,
     Result,
@@ -83,7 +84,7 @@ log = get_logger("connection")
 
 Notify = Callable[[str, Params], None]
 RESOURCES_CHANGED = "resources/changed"
-_QUESTIONS = frozenset({InputRequired, UrlRequired})
+_QUESTIONS = InputRequired, UrlRequired
 
 
 class MessageSource(Protocol):
@@ -174,7 +175,7 @@ class Dispatcher:
         self._has_draft_dialect = DRAFT_DIALECT in service.revisions
         self.running: set[Call] = set()
         """The calls from all sources that are being answered."""
-        self._signatures: dict[Revision, Raw] = {}
+        self._signatures: dict[Revision, tuple[Implementation, Raw]] = {}
         self._changes: dict[tuple[str, str], Params] = {}
         self._notification_runner = NotificationRunner(service.limits.in_flight)
         self._local: dict[str, CallHandler] = {
@@ -326,12 +327,12 @@ class Dispatcher:
                 result = await handle(call)
             except UrlRequired as error:
                 result = error
-            if type(result) in _QUESTIONS:
+            if isinstance(result, _QUESTIONS):
                 result = await self.round_trips.answer_explicit(call, handle, result, request_key)
         if type(result) is RawObject:
             return stateless.sign_raw_result(result, self._signature(revision))
         if isinstance(result, Result):
-            if type(result) is InputRequiredResult and result.request_state is not None:
+            if isinstance(result, InputRequiredResult) and result.request_state is not None:
                 stored = self.service.expect_round(call, result.request_state)
                 if stored is not None:
                     await stored
@@ -343,10 +344,11 @@ class Dispatcher:
         """Return the server's info as it is sent in each result, or None if it is not sent."""
         if not revision.stateless:
             return None
+        info = self.service.info
         found = self._signatures.get(revision)
-        if found is None:
-            found = self._signatures[revision] = Raw(encode(revision.lower(self.service.info)))
-        return found
+        if found is None or found[0] is not info:
+            found = self._signatures[revision] = info, Raw(encode(revision.lower(info)))
+        return found[1]
 
     def encode_call_notification(self, call: Call, method: str, params: Any) -> bytes | None:
         """Encode a notification that belongs to a call. Return None if the call has ended or its

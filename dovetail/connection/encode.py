@@ -37,7 +37,8 @@ class MessageEncoder:
     def __init__(self, limit: int, redact: Redact | None = None) -> None:
         self._limit = limit
         self._redact = redact
-        self._is_clean: Callable[[bytes], bool] = getattr(redact, "is_clean_json", _never)
+        check: Callable[[bytes], bool] = getattr(redact, "is_clean_json", _never)
+        self._is_clean = check if getattr(check, "rule", None) is redact else _never
         """Whether the rule certainly changes nothing in a message. A rule may offer this check,
         which is faster than decoding the message."""
 

@@ -1,6 +1,7 @@
 """Everything that leaves passes one filter: it can be encoded, is valid UTF-8, is bounded, and
 secrets are taken out."""
 
+import functools
 import json
 from random import Random
 from typing import Any
@@ -258,3 +259,11 @@ async def test_a_rule_that_fails_does_not_let_the_secret_out() -> None:
         with pytest.raises((ProtocolError, ToolError)):
             await client.call_tool("secret")
     assert b"hunter22" not in b"".join(data for who, data in tape.entries if who == "server")
+
+
+def test_a_rule_that_wraps_redact_secrets_sees_every_message() -> None:
+    @functools.wraps(redact_secrets)
+    def hide(text: str) -> str:
+        return redact_secrets(text).replace("ACME-1234", "[hidden]")
+
+    assert MessageEncoder(1000, hide).encode({"result": "ACME-1234"}) == b'{"result":"[hidden]"}'

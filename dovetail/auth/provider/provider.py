@@ -163,7 +163,9 @@ class Provider(Bearer):
         self._now = now
 
         def use_storage(storage: Storage) -> None:
-            self._version_of_storage: Callable[[], Any] | None = getattr(storage, "version", None)
+            self._version_of_storage: Callable[[], Any] | None = (
+                storage.version if isinstance(storage, SqliteStorage) else None
+            )
             self._keeps = 0.0 if self._version_of_storage is None else CACHE_SECONDS
             self._grants = GrantStore(
                 storage=storage,

@@ -15,7 +15,7 @@ that expire one after the other."""
 
 
 class ExpiryTimers:
-    """One timer for each event loop: it ends when the first of the running tasks expires.
+    """One timer for each event loop: it fires when the first running task expires.
 
     A timer for each task would cost 6 µs, and four objects for as long as the task runs. Hardly any
     task expires, so a timer that searches all running tasks is cheaper.
@@ -26,7 +26,7 @@ class ExpiryTimers:
         self._timers: dict[asyncio.AbstractEventLoop, asyncio.TimerHandle] = {}
 
     def start(self, task: RunningTask, life: float) -> None:
-        """Let a task expire.
+        """Make a task expire after `life` seconds.
 
         Args:
             task: The task.
@@ -39,9 +39,9 @@ class ExpiryTimers:
     def _search_at(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
         timer = self._timers.get(loop)
         if timer is None:
-            self._timers = {
-                one: timer for one, timer in self._timers.items() if not one.is_closed()
-            }
+            for one in list(self._timers):  # in place: other threads add theirs
+                if one.is_closed():
+                    self._timers.pop(one, None)
         elif when < timer.when():
             timer.cancel()
         else:
@@ -49,7 +49,7 @@ class ExpiryTimers:
         self._timers[loop] = loop.call_at(when, self._expire_due, loop)
 
     def _expire_due(self, loop: asyncio.AbstractEventLoop) -> None:
-        del self._timers[loop]
+        self._timers.pop(loop, None)
         now, following = loop.time(), inf
         for task in self._manager.running_in(loop):
             if task.expires_at <= now:

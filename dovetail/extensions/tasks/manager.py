@@ -185,7 +185,11 @@ class TaskManager:
         } | {ONCE_SEED: once_seed(call)}
         lease = await self._add(record, claim=True)
         assert lease is not None
-        task = self._start(record, lease, call, handler, is_new=True)
+        try:
+            task = self._start(record, lease, call, handler, is_new=True)
+        except BaseException:
+            await self._discard(record)
+            raise
         self._on_begun(record, call)
         task.asyncio_task, task.detached_call = asyncio_task, call
         return task

@@ -422,10 +422,12 @@ class SqliteStore(TaskStore):
             outcomes = [self._try_in_group(write) for write in writes]
             self._execute("COMMIT")
             return outcomes
-        except sqlite3.Error:
+        except BaseException as error:
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
-            return None
+            if isinstance(error, sqlite3.Error):
+                return None
+            raise
         finally:
             self._in_group = False
 

@@ -195,6 +195,13 @@ def test_the_memory_of_combinations_is_bounded_in_number_and_length() -> None:
     assert (policy.remembered, policy.known) == before
 
 
+def test_a_head_with_repeated_headers_is_not_remembered() -> None:
+    policy = Policy(OFFICIAL)
+    twice = [*lines(), *[(b"x" * 500, b"")] * 120]
+    assert isinstance(check_head(policy, "POST", twice), ladder.RequestHead)
+    assert not policy.remembered
+
+
 def test_heads_for_which_there_is_no_room_are_remembered_in_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
