@@ -38,7 +38,7 @@ from .backend_sites import (
     takeover,
 )
 from .figures import Figure, Figures, best
-from .parties import HERE
+from .implementations import HERE
 from .report import keep
 from .words import duration, number
 

@@ -10,7 +10,7 @@ from typing import Any
 from .backend import GOALS, GROWTH, KEPT, SETTINGS, BackendGoal, bound_text
 from .backend_sites import FASTMCP, TASK_SERVERS
 from .figures import Figures
-from .parties import HERE
+from .implementations import HERE
 from .report import figures, table
 from .words import duration, number
 

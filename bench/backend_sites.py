@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from .figures import Figure
 from .gateways import FOLDER, environment, install_python
-from .parties import HERE, Process, free_port, started, wait_until_open
+from .implementations import HERE, Process, free_port, started, wait_until_open
 from .web import META, Site, exchange
 
 FASTMCP_VERSION = "4.1.2"

@@ -41,7 +41,7 @@ from .gateways import (
     stdio_entry,
     write_config,
 )
-from .parties import HERE
+from .implementations import HERE
 from .report import keep
 from .words import duration, number
 

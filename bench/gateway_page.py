@@ -10,7 +10,7 @@ from typing import Any
 from .figures import Figure, Figures
 from .gateway import BUSY, GOALS, KEPT, STARTS, GatewayGoal, bound_text
 from .gateways import ALL_GATEWAYS, HANDSHAKE, MCP_PROXY, STATELESS
-from .parties import HERE
+from .implementations import HERE
 from .report import figures, table
 from .words import duration, number
 

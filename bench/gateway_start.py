@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from dovetail import Client
 
-from .parties import OURS, Process, free_port
+from .implementations import OURS, Process, free_port
 
 SILENT = [sys.executable, "-c", "import time; time.sleep(600)"]
 """A server that never answers."""

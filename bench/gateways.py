@@ -16,7 +16,17 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from .parties import HERE, OURS, PAGE, TICK, Process, free_port, listening, started, wait_until_open
+from .implementations import (
+    HERE,
+    OURS,
+    PAGE,
+    TICK,
+    Process,
+    free_port,
+    listening,
+    started,
+    wait_until_open,
+)
 from .web import Site, check_call
 
 FOLDER = HERE.parent / ".bench"

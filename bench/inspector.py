@@ -34,7 +34,7 @@ from . import machine
 from .figures import Figure, Figures, best
 from .gateway import GatewayGoal, bound_text
 from .gateways import FOLDER
-from .parties import HERE, OURS
+from .implementations import HERE, OURS
 from .report import keep
 from .words import number
 

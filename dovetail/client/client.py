@@ -551,7 +551,7 @@ class Client(Requester):
                 if not mismatch and self._validation.task_support(params.name) not in supports:
                     raise
         if type(result) is ToolResult and result.result_type in (None, "complete"):
-            return result, None  # no extension's result; to ask takes 2 µs
+            return result, None  # not an extension's; asking would take 2 µs
         task = self._tasks.started(result, token, manual)
         if task is None:
             result = await self._finish_extension_result(params, result)

@@ -36,7 +36,8 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
 Finish = Callable[[Call, Any, bytes | None], None]
-"""A function that receives a call, how to reply to it, and the reply; None if it was cancelled."""
+"""A function that receives a call, the function that replies to it, and the encoded reply (None if
+the call was cancelled)."""
 
 
 async def run_call(

@@ -110,7 +110,7 @@ class AuthGate:
     def _describe(
         self, scope: Scope, path: str, headers: Mapping[bytes, bytes]
     ) -> tuple[PublicUrl, HttpRequest]:
-        """Return what the guard gets to know of a request."""
+        """Return the public URL of a request, and the request as the guard sees it."""
         public_url = self._public_url(scope, path, headers)
         is_endpoint = self._paths.get(path) == path
         return public_url, _make_request(scope, public_url, path, headers, is_endpoint=is_endpoint)

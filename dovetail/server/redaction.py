@@ -48,7 +48,7 @@ _SIGNS = (
     *(("", sign) for sign in ("bearer", "basic", "akia", "aiza", "key", "token", "passw", "pwd")),
     *((".", "eyj"), (":", "://"), ("-", "-----begin")),
 )
-"""Each credential contains one of these signs, with the character before it, or one of `_PREFIXES`.
+"""Each credential contains one of these pairs of a character and a sign, or one of `_PREFIXES`.
 Most text has none, so the rules, which take longer, are not needed. A character is found much
 faster than a word, so it is searched first."""
 _PREFIXES = (

@@ -369,8 +369,8 @@ class Provider(Bearer):
 
     def _find_verified(self, key: Any) -> Principal | None:
         # Tokens are cached until any row changes, also by another process, so a token that was
-        # revoked is refused at once. A call behind a file takes 1.5 times the CPU time of an open
-        # server; if every request read its token, it would take 3 times (`bench/costs.py`).
+        # revoked is refused at once. With a file, a call takes 1.5 times the CPU time of a call
+        # to an open server; reading the token for every request took 3 times (`bench/costs.py`).
         if self._version_of_storage is not None:
             try:
                 version = self._version_of_storage()

@@ -126,7 +126,7 @@ class ServerTasks:
         if support.detaches and call.revision.stateless:
             return await self._run_until_detached(call, next, support)
         record = await self.manager.begin(call, support, next)
-        call.progress = None  # the task sends its own; a cycle of 9 objects less
+        call.progress = None  # the task reports its own; no cycle
         return make_created_result(record, self._limits, call.revision)
 
     async def _run_until_detached(self, call: Call, next: CallHandler, support: TaskSupport) -> Any:

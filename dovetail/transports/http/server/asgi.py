@@ -208,8 +208,8 @@ async def begin_stream(send: Send, headers: Headers) -> None:
 class QuietTimer:
     """Wakes the reader of a stream each time that nothing was sent for some time.
 
-    A message only records when it was sent. A timer for each message, as `asyncio.wait` has one,
-    took 7 µs.
+    A message only records when it was sent. A timer per message, as with `asyncio.wait`, took
+    7 µs.
     """
 
     def __init__(self, seconds: float, wake: Callable[[], None]) -> None:
@@ -221,7 +221,7 @@ class QuietTimer:
         self._timer = self._loop.call_at(self._end, self._check)
 
     def restart(self) -> None:
-        """Begin again, because something was sent."""
+        """Start counting again, because something was sent."""
         self._end, self.is_due = self._loop.time() + self._seconds, False
 
     def _check(self) -> None:
