@@ -308,6 +308,7 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="one short round of each, and rough")
     given = parser.parse_args()
     install_task_servers()
+    machine.fix_addresses()
     package = str(HERE.parent / "dovetail")
     subprocess.run([sys.executable, "-m", "compileall", "-q", package], check=True)  # as pip does
     found: dict[str, Figures] = {}

@@ -29,8 +29,9 @@ ROWS = [
             PER_SECOND,
             _SERVERS[variant],
             partial(stdio.pipelined, request=line),
-            "on stdio, with 64 requests in flight; `redact=` is `redact_secrets`, and the "
-            "middleware counts the errors and content blocks of calls and the tools of lists",
+            "on stdio, with 64 requests in flight; the server has `redact=redact_secrets`, which "
+            "removes credentials from results, or middleware that counts the errors and content "
+            "blocks of calls and the tools of lists",
             _OURS,
             () if variant == "plain" else (AtMostTimesRow(f"plain_{request}", 1.2),),
             group="variants",
@@ -72,12 +73,12 @@ ROWS = [
     *(
         Row(
             f"tasks_{store}",
-            f"CPU time of a task, {title}",
+            f"CPU time of an MCP task, {title}",
             "ms",
             programs.alone,
             programs.tasks(store),
-            "each task is started, looked at, finished and looked at again; client and server are "
-            "in one process",
+            "each task is started, polled, finished and polled again; client and server are in one "
+            "process",
             _OURS,
             (AtMost(bound),),
         )

@@ -235,6 +235,7 @@ def options() -> argparse.Namespace:
 def main() -> None:
     given = options()
     install_gateways()
+    machine.fix_addresses()
     package = str(HERE.parent / "dovetail")
     subprocess.run([sys.executable, "-m", "compileall", "-q", package], check=True)  # as pip does
     chosen = [

@@ -46,9 +46,10 @@ the rest of the library.
 ## Method
 
 - **20,000 messages**: 10,000 runs of a saved call of `add`, as the Load panel makes them, 32 at a time, with a page open
-  and a recording. Then a filter is typed: the time from a key to the paint that follows it, the worst of four keys.
-- **2,000 tools**: the page is loaded again; the time from the end of the reply with the list to the paint of its first
-  rows.
+  and a recording. Then four characters are typed into the filter. The figure is the longest time from a key press until
+  the browser paints.
+- **2,000 tools**: the page is reloaded. The figure is the time from the end of the reply that contains the tool list until
+  the browser paints the first rows of the list.
 - **growth of the wheel**: the files of `dovetail/inspector`, each compressed as in a wheel.
 
 `python -m bench.inspector --short` takes one round and does not write this page.

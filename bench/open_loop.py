@@ -16,13 +16,17 @@ from .web import ID, Site, complete, stateless
 
 CONNECTIONS = 64
 LOAD = 0.8
+REQUESTS = 2_500
+"""The number of requests, for each second of a round. It does not depend on the rate, so that a
+percentile of a slow server is as exact as that of a fast one."""
 POLL_SECONDS = 0.001  # epoll rounds up to this
 
 
 def p99_at_80_percent(site: Site, seconds: float) -> Figure:
     """Measure the highest rate with 32 connections, and then the latency at 80% of it."""
     highest = stateless(32)(site, seconds / 2).value
-    took = sorted(latencies(site, site.request(None, site.add), LOAD * highest, seconds))
+    total = int(REQUESTS * seconds)
+    took = sorted(latencies(site, site.request(None, site.add), LOAD * highest, total))
     p50, p99 = (1000 * took[int(len(took) * share)] for share in (0.5, 0.99))
     return Figure(p99, None, p50, p99)
 
@@ -33,8 +37,8 @@ def poll_timeout(seconds: float) -> float:
     return seconds - POLL_SECONDS if seconds > 2 * POLL_SECONDS else 0
 
 
-def latencies(site: Site, request: bytes, rate: float, seconds: float) -> list[float]:
-    """Send this many requests per second, and return the latency of each, in seconds."""
+def latencies(site: Site, request: bytes, rate: float, total: int) -> list[float]:
+    """Send requests at this rate per second, and return the latency of each, in seconds."""
     head, tail = request.split(b"%d" % ID)
     poll = select.epoll()
     sockets = {
@@ -44,7 +48,7 @@ def latencies(site: Site, request: bytes, rate: float, seconds: float) -> list[f
     for number in sockets:
         poll.register(number, select.EPOLLIN)
     arrived, due = dict.fromkeys(sockets, b""), dict.fromkeys(sockets, 0.0)
-    idle, took, sent, total = list(sockets), list[float](), 0, max(int(rate * seconds), 100)
+    idle, took, sent = list(sockets), list[float](), 0
     start = perf_counter()
     try:
         while len(took) < total:

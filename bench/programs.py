@@ -10,9 +10,10 @@ from pathlib import Path
 
 from .figures import Figure, best, ended
 from .implementations import FLOOR, HERE, Implementation, Process, listening, started
+from .stdio import MIB
 from .tasks import MODERN
 
-BIG = 64 << 20
+BIG = 64 * MIB
 TASKS = 2_000
 # Counts the dependencies of a distribution, direct and indirect. pip contains the parser.
 REQUIRED = """
@@ -113,7 +114,7 @@ def big(process: Process, seconds: float) -> Figure:
 
 
 def peak_memory(process: Process, seconds: float) -> Figure:
-    """Return the memory that the client needs for an answer of 64 MiB, divided by its size."""
+    """Return the memory that the client needs for a result of 64 MiB, in MiB."""
     told("in_turn")(process, 0.2)
     proc = Path(f"/proc/{process.popen.pid}")
     (proc / "clear_refs").write_text("5", encoding="ascii")  # the peak is now the current size
@@ -121,7 +122,7 @@ def peak_memory(process: Process, seconds: float) -> Figure:
     told("big")(process, BIG)
     found = re.search(r"VmHWM:\s+(\d+) kB", (proc / "status").read_text(encoding="utf-8"))
     assert found
-    return Figure((int(found[1]) * 1024 - before) / BIG)
+    return Figure((int(found[1]) * 1024 - before) / MIB)
 
 
 def tasks(store: str) -> Callable[[Implementation, float], Figure]:

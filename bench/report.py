@@ -15,7 +15,7 @@ from typing import Any
 
 from . import chart, notes
 from .figures import Figure, Figures
-from .implementations import ALL, FASTMCP, FLOOR, ROOT, SDK
+from .implementations import ALL, FASTMCP, FLOOR, OURS, ROOT, SDK
 from .measures import GROWTH, ROWS
 from .rows import Row
 from .words import duration, gain, goals, number, outcome, quantity, wanted
@@ -56,32 +56,49 @@ def measured_rows(found: dict[str, Figures]) -> list[Row]:
 
 def ratios(found: dict[str, Figures], python: str) -> str:
     """Compare Dovetail with each of the others, and list the goals."""
-    aims: dict[str, list[str]] = {}
-    for row, goal, how in goals(found, python):
-        said = f"{wanted(row, goal)}: {outcome(row, goal, found, how)}"
-        aims.setdefault(row.name, []).append(said)
-    rows = []
-    for row in measured_rows(found):
-        gains = [gain(row, found[row.name], than) for than in (SDK, FASTMCP, FLOOR)]
-        if any(gains) or row.name in aims:
-            cells = (str(one or "") for one in gains)
-            rows.append([row.title, *cells, "; ".join(aims.get(row.name, ()))])
+    aims = outcomes(found, python)
+    rows = [
+        [row.title, *(str(one or "") for one in gains), aims.get(row.name, "")]
+        for row in measured_rows(found)
+        if any(gains := [gain(row, found[row.name], than) for than in (SDK, FASTMCP, FLOOR)])
+    ]
     return table(["", "times the SDK", "times FastMCP", "times the floor", "goal"], rows)
 
 
-def absolute(found: dict[str, Figures]) -> str:
-    def cell(row: Row, figure: Figure | None) -> str:
-        return quantity(row, figure) + (
-            f", {duration(figure.cpu)}" if figure and figure.cpu else ""
-        )
+def costs(found: dict[str, Figures], python: str) -> str:
+    """List the features that only Dovetail was measured with, and their goals."""
+    aims = outcomes(found, python)
+    rows = [
+        [row.title, absolute_figure(row, found[row.name].get(OURS.name)), aims.get(row.name, "")]
+        for row in measured_rows(found)
+        if found[row.name].keys() == {OURS.name}
+    ]
+    return table(["", "measured", "goal"], rows)
 
+
+def outcomes(found: dict[str, Figures], python: str) -> dict[str, str]:
+    """Return the goals of each row, and whether they are met."""
+    said: dict[str, list[str]] = {}
+    for row, goal, how in goals(found, python):
+        text = f"{wanted(row, goal)}: {outcome(row, goal, found, how)}"
+        said.setdefault(row.name, []).append(text)
+    return {name: "; ".join(texts) for name, texts in said.items()}
+
+
+def absolute(found: dict[str, Figures]) -> str:
     return table(
         ["", *(one.name for one in ALL)],
         [
-            [row.title, *(cell(row, found[row.name].get(one.name)) for one in ALL)]
+            [row.title, *(absolute_figure(row, found[row.name].get(one.name)) for one in ALL)]
             for row in measured_rows(found)
+            if found[row.name].keys() != {OURS.name}
         ],
     )
+
+
+def absolute_figure(row: Row, figure: Figure | None) -> str:
+    """Return a figure, with the CPU time, if it was measured."""
+    return quantity(row, figure) + (f", {duration(figure.cpu)}" if figure and figure.cpu else "")
 
 
 def latencies(found: dict[str, Figures]) -> str:
@@ -101,17 +118,19 @@ def latencies(found: dict[str, Figures]) -> str:
 def growth(found: dict[str, Figures]) -> str:
     rows = []
     for title, few, many, factor in GROWTH:
+        if not {few, many} <= found.keys():
+            continue
         pairs = ((found[few].get(one.name), found[many].get(one.name)) for one in ALL)
         rows.append(
             [
                 title,
                 *(
-                    f"{a.cpu / b.cpu * factor:.0%}" if a and b and a.cpu and b.cpu else ""
+                    number(b.cpu / a.cpu / factor) if a and b and a.cpu and b.cpu else ""
                     for a, b in pairs
                 ),
             ]
         )
-    return table(["remaining rate", *(one.name for one in ALL)], rows)
+    return table(["CPU time of", *(one.name for one in ALL)], rows)
 
 
 def item(head: str, text: str) -> str:
@@ -127,14 +146,22 @@ def missed(found_by_python: dict[str, dict[str, Figures]]) -> str:
             if how == "missed":
                 of_row = pythons.setdefault(row.name, {})
                 of_row.setdefault(wanted(row, goal), []).append(python)
-    items = []
-    for row in ROWS:
-        said = [
+
+    def said(row: Row) -> str:
+        aims = (
             f"{goal} (Python {' and '.join(versions)})"
-            for goal, versions in pythons.get(row.name, {}).items()
-        ]
-        if said:
-            items.append(item(f"**{row.title}, {' and '.join(said)}.**", notes.why(row.name)))
+            for goal, versions in pythons[row.name].items()
+        )
+        return f"**{row.title}**, {' and '.join(aims)}"
+
+    alike: dict[str, list[Row]] = {}
+    for row in ROWS:
+        if row.name in pythons:
+            alike.setdefault(notes.why(row.name), []).append(row)
+    items = [
+        item("; ".join(map(said, rows)) + ".", f"{why} {notes.hint(rows[0].name)}")
+        for why, rows in alike.items()
+    ]
     return "\n".join(items) or "None in these runs."
 
 
@@ -157,8 +184,11 @@ def page(kept_by_python: dict[str, dict[str, Any]]) -> str:
     others = (
         notes.OTHER_PYTHON.format(
             python=python,
-            system=kept_by_python[python]["machine"]["system"],
+            machine=", ".join(
+                kept_by_python[python]["machine"][name] for name in ("processor", "system")
+            ),
             ratios=ratios(found_by_python[python], python),
+            costs=costs(found_by_python[python], python),
         )
         for python in found_by_python
         if python != MAIN_PYTHON
@@ -168,6 +198,7 @@ def page(kept_by_python: dict[str, dict[str, Any]]) -> str:
         python=MAIN_PYTHON,
         machine="\n".join(f"- {name}: {what}" for name, what in machine.items()),
         ratios=ratios(found, MAIN_PYTHON),
+        costs=costs(found, MAIN_PYTHON),
         others="".join(others),
         absolute=absolute(found),
         latencies=latencies(found),

@@ -71,6 +71,7 @@ def options() -> argparse.Namespace:
 def main() -> None:
     given = options()
     install()
+    machine.fix_addresses()
     subprocess.run(
         [sys.executable, "-m", "compileall", "-q", str(ROOT / "dovetail")], check=True
     )  # as pip does

@@ -205,6 +205,12 @@ def handshake(connections: int) -> Callable[[Site, float], Figure]:
     )
 
 
+def one_session(site: Site, seconds: float) -> Figure:
+    """Measure calls over 32 connections, all in one of 10,000 sessions."""
+    site.greet(max(SESSIONS - len(site.sessions), 0))
+    return handshake(32)(site, seconds)
+
+
 def session_memory(site: Site, seconds: float) -> Figure:
     """Open 10,000 sessions, and return the memory of each, in KiB."""
     site.greet(200)  # first, so that the server has allocated what it needs anyway

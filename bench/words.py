@@ -84,7 +84,9 @@ def verdict(row: Row, goal: Goal, found: dict[str, Figures], python: str) -> str
 def _verdict_of(met: list[bool]) -> str:
     if all(met):
         return "met"
-    return "missed" if not any(met) else "met by CPU time" if met[1] else "met by the figure only"
+    if not any(met):
+        return "missed"
+    return "met by CPU time only" if met[1] else "met, but not by CPU time"
 
 
 def times_row(row: Row, name: str, found: dict[str, Figures]) -> float | None:
@@ -106,9 +108,15 @@ def wanted(row: Row, goal: Goal) -> str:
 
 
 def outcome(row: Row, goal: Goal, found: dict[str, Figures], how: str) -> str:
-    """Return how a goal was met or missed, with the figure if no other table shows it."""
-    times = times_row(row, goal.row, found) if isinstance(goal, AtMostTimesRow) else None
-    return how if times is None else f"{how} ({times:.2f})"
+    """Return how a goal was met or missed, with the figure unless it is in the same line."""
+    ours = found[row.name][OURS.name]
+    match goal:
+        case TimesBetter():
+            return how
+        case AtMost(_, cpu):
+            return f"{how} ({duration(ours.cpu or 0) if cpu else quantity(row, ours)})"
+        case AtMostTimesRow(name):
+            return f"{how} ({times_row(row, name, found):.2f})"
 
 
 def goals(found: dict[str, Figures], python: str) -> Iterator[tuple[Row, Goal, str]]:

@@ -9,7 +9,7 @@ from fastmcp.tools import Tool
 
 transport, port, tools, *rest = sys.argv[1:]
 variant = rest[0] if rest else ""
-more = variant == "more"
+more = variant in ("more", "large")
 
 
 def verifier() -> Any:
@@ -68,5 +68,5 @@ if __name__ == "__main__":
             port=int(port),
             show_banner=False,
             log_level="ERROR",
-            json_response=not more,
+            json_response=variant != "more",  # which sends progress notifications
         )

@@ -118,6 +118,7 @@ for number in range(1, int(tools)):
     server.add_tool(add, name=f"add_{number}")
 EXTRA_TOOLS: dict[str, list[Callable[..., Any]]] = {
     "more": [echo, count],
+    "large": [echo],
     "plain": [table],
     "redact": [table],
     "middleware": [table],

@@ -12,7 +12,7 @@ from mcp.server.mcpserver.tools import Tool
 
 transport, port, tools, *rest = sys.argv[1:]
 variant = rest[0] if rest else ""
-more = variant == "more"
+more = variant in ("more", "large")
 
 
 class KeyVerifier:
@@ -63,7 +63,10 @@ if more:
 if __name__ == "__main__":
     if transport == "stdio":
         server.run(transport="stdio")
-    else:  # without the limit of 10,000 sessions, which the measure of them would just reach
+    else:
         server.run(
-            transport="streamable-http", port=int(port), json_response=not more, max_sessions=None
+            transport="streamable-http",
+            port=int(port),
+            json_response=variant != "more",  # which sends progress notifications
+            max_sessions=None,  # its default of 10,000 would just be reached
         )

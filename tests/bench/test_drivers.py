@@ -55,7 +55,7 @@ def test_a_request_that_could_not_be_sent_in_time_counts_from_the_time_it_was_du
         def drive(number: int) -> None:
             with started([sys.executable, "-c", ""]) as process:
                 site = Site(Process(process.popen), number)
-                found.append(latencies(site, b"GET %d HTTP/1.1\r\n\r\n" % ID, 2000, 0.4))
+                found.append(latencies(site, b"GET %d HTTP/1.1\r\n\r\n" % ID, 2000, 800))
             loop.call_soon_threadsafe(stop.set)
 
         serving = asyncio.create_task(answer_late(port, stop))
