@@ -23,8 +23,8 @@ a single connection can differ by a quarter.
 
 Each number says how many times better Dovetail is, by the figure itself and, in parentheses, by the CPU time of the
 measured processes, which varies least. A number above 1 means that Dovetail is faster or smaller, and a number below 1
-that it is slower or larger. An empty cell means that the program was not measured; the section [Method](#method) says
-why. If only one of the two ratios meets a goal, the table says which.
+that it is slower or larger. An empty cell means that the program was not measured in this row.
+If only one of the two ratios meets a goal, the table says which.
 
 Goals in milliseconds or microseconds were set for an x86 server processor from 2024. On the machine of these runs, the
 same code takes about twice as long, so some of these goals are out of reach here.

@@ -8,6 +8,7 @@ the delay.
 
 import select
 import socket
+from collections import deque
 from time import perf_counter
 
 from .figures import Figure
@@ -48,13 +49,14 @@ def latencies(site: Site, request: bytes, rate: float, total: int) -> list[float
     for number in sockets:
         poll.register(number, select.EPOLLIN)
     arrived, due = dict.fromkeys(sockets, b""), dict.fromkeys(sockets, 0.0)
-    idle, took, sent = list(sockets), list[float](), 0
+    # Connections are used in turns, because a server closes one that is idle for some seconds.
+    idle, took, sent = deque(sockets), list[float](), 0
     start = perf_counter()
     try:
         while len(took) < total:
             now = perf_counter()
             while idle and sent < total and start + sent / rate <= now:
-                number = idle.pop()
+                number = idle.popleft()
                 due[number] = start + sent / rate
                 sockets[number].sendall(b"%b%d%b" % (head, site.sent + sent, tail))
                 sent += 1
