@@ -16,18 +16,18 @@ era use revision 2025-06-18, which all of these programs support.
 
 **Rounds.** Each figure is the best of three rounds of 0.8 s, because interference can only make a measurement worse. The
 start is measured eight times, and memory once. All processes start without address space layout randomization, because
-an unlucky layout can cost a third more CPU time. In a second run, most ratios differ by a few percent; ratios of rows with
-a single connection can differ by a quarter.
+an unlucky layout can cost a third more CPU time. The ratios of two runs differ by up
+to a quarter.
 
 ## Ratios and goals
 
 Each number says how many times better Dovetail is, by the figure itself and, in parentheses, by the CPU time of the
 measured processes, which varies least. A number above 1 means that Dovetail is faster or smaller, and a number below 1
-that it is slower or larger. An empty cell means that the program was not measured in this row.
-If only one of the two ratios meets a goal, the table says which.
+that it is slower or larger. An empty cell means that the program was not measured in this row. If
+only one of the two ratios meets a goal, the table says which.
 
 Goals in milliseconds or microseconds were set for an x86 server processor from 2024. On the machine of these runs, the
-same code takes about twice as long, so some of these goals are out of reach here.
+same code takes one and a half to two times as long, so some of these goals are out of reach here.
 
 ![How many times better than the official SDK](benchmarks.svg)
 
@@ -37,8 +37,7 @@ same code takes about twice as long, so some of these goals are out of reach her
 These features were measured with Dovetail only, although some of the others have similar features. A goal compares the
 CPU time with that of a plain server, or sets a bound.
 
-{costs}
-{others}
+{costs}{others}
 ## Missed goals
 
 {missed}
@@ -64,7 +63,8 @@ in-memory rows use a single process.
 {absolute}
 This table shows the latency of a call over HTTP. All connections are busy, except in the row at 80% of the highest rate,
 where requests are sent on a schedule. If all connections are busy, the median is about the number of connections divided
-by the rate:
+by the rate. At 80% of the highest rate, the 99th percentile depends on a few pauses, for example for garbage collection,
+and varies greatly between runs. A faster program receives more requests per second:
 
 {latencies}
 ## Method

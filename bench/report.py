@@ -28,6 +28,8 @@ IN_README = [
     "import", "installed", "first_answer", "stdio_in_turn", "stdio_memory", "http_stateless_32",
     "session_memory", "client_stdio",
 ]  # fmt: skip
+NOT_COMPARED = {"http_p99"}
+"""Rows without ratios, because each program receives another load."""
 _BETWEEN = re.compile(r"(?<=<!-- bench -->\n).*?(?=<!-- /bench -->)", re.DOTALL)
 _WRAP = TextWrapper(120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
@@ -60,7 +62,8 @@ def ratios(found: dict[str, Figures], python: str) -> str:
     rows = [
         [row.title, *(str(one or "") for one in gains), aims.get(row.name, "")]
         for row in measured_rows(found)
-        if any(gains := [gain(row, found[row.name], than) for than in (SDK, FASTMCP, FLOOR)])
+        if row.name not in NOT_COMPARED
+        and any(gains := [gain(row, found[row.name], than) for than in (SDK, FASTMCP, FLOOR)])
     ]
     return table(["", "times the SDK", "times FastMCP", "times the floor", "goal"], rows)
 
@@ -91,7 +94,7 @@ def absolute(found: dict[str, Figures]) -> str:
         [
             [row.title, *(absolute_figure(row, found[row.name].get(one.name)) for one in ALL)]
             for row in measured_rows(found)
-            if found[row.name].keys() != {OURS.name}
+            if found[row.name].keys() != {OURS.name} and row.name not in NOT_COMPARED
         ],
     )
 

@@ -90,9 +90,10 @@ def _verdict_of(met: list[bool]) -> str:
 
 
 def times_row(row: Row, name: str, found: dict[str, Figures]) -> float | None:
-    """Return how many times the CPU time of another row of ours this row takes."""
+    """Return how many times the CPU time of another row of ours this row takes, as the page shows
+    it."""
     ours, other = (found.get(one, {}).get(OURS.name) for one in (row.name, name))
-    return ours.cpu / other.cpu if ours and other and ours.cpu and other.cpu else None
+    return round(ours.cpu / other.cpu, 2) if ours and other and ours.cpu and other.cpu else None
 
 
 def wanted(row: Row, goal: Goal) -> str:

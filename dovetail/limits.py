@@ -66,7 +66,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     ask_time: float = 3600.0
     """Time that a client has to answer a question on its connection or in its session, in seconds
     (default: 3600). After that, the question raises ToolError in the handler. A question with its
-    own `timeout` raises TimedOut instead; progress can extend that timeout up to this limit."""
+    own `timeout` raises TimedOut instead. Progress can extend a shorter timeout up to this limit; a
+    longer timeout takes precedence over this limit."""
     parked: int = 1000
     """Maximum number of suspended calls that this process holds until their clients return with
     answers (default: 1000). Beyond this, the oldest are dropped, and their handlers run again when

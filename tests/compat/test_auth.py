@@ -1,6 +1,7 @@
 """The auth classes of FastMCP and the official SDK, over HTTP."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from dovetail.compat import (
     require_scopes,
 )
 from dovetail.errors import ConfigError, Unauthorized
+from dovetail.extensions.tasks import SqliteStore
 from tests.behaviour.web import on_a_port
 
 
@@ -59,6 +61,24 @@ async def called(server: FastMCP, token: str) -> Any:
 
 def with_fastmcp() -> FastMCP:
     return FastMCP("s", auth=Known(required_scopes=["read"]))
+
+
+async def test_a_task_in_a_file_has_the_caller_but_not_the_token(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.db"
+    server = FastMCP("s", auth=Known(), tasks=SqliteStore(file))
+
+    @server.tool(task=True)
+    async def who(ctx: Context) -> str:
+        assert ctx.user is not None
+        return ctx.user.id
+
+    async with on_a_port(server.http_app()) as site:
+        async with Client(f"http://{site}/mcp", auth="token-of-ada") as client:
+            handle = await client.start_tool("who")
+            assert (await handle.result()).text == "ada"
+            stored = b"".join(one.read_bytes() for one in tmp_path.iterdir())
+    assert b"ada" in stored
+    assert b"token-of-ada" not in stored
 
 
 def with_the_sdk() -> FastMCP:

@@ -72,10 +72,21 @@ def record_from_call(call: Call, resumable: bool, limits: Limits) -> TaskRecord:
             CallToolParams(name=params.name, arguments=params.arguments, meta=params.meta)
         ),
         origin=TaskOrigin(
-            caller.revision.name, caller.capabilities, caller.info, principal, caller.log_level
+            caller.revision.name,
+            caller.capabilities,
+            caller.info,
+            _storable(principal),
+            caller.log_level,
         ),
         resumable=resumable,
     )
+
+
+def _storable(principal: Principal | None) -> Principal | None:
+    """Return a principal without what a subclass adds, such as the token of the caller."""
+    if principal is None or type(principal) is Principal:
+        return principal
+    return Principal(*(getattr(principal, name) for name in Principal.__struct_fields__))
 
 
 def _ttl(task: dict[str, Any] | None, limits: Limits) -> float:
