@@ -18,7 +18,7 @@ SHOWN = [
     "client_mib", "session_memory",
 ]  # fmt: skip
 COLOURS = {OURS: "#e07b1f", FASTMCP: "#6f7fd1", FLOOR: "#8f979f"}
-LEFT, WIDTH, TOP, BAR, GAP = 285, 560, 54, 9, 14
+LEFT, WIDTH, TOP, BAR, GAP = 300, 560, 54, 9, 14
 LOW, HIGH = -1, 3  # powers of ten
 
 HEAD = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="13">

@@ -5,6 +5,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 from datetime import UTC, datetime
 from importlib.metadata import version
 
@@ -27,7 +28,9 @@ def fix_addresses() -> None:
     it lives (11 of 63 starts on a Neoverse-N1; without it, none of 28)."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "personality"):  # Linux
-        libc.personality(ADDR_NO_RANDOMIZE)
+        persona = libc.personality(0xFFFFFFFF)  # asks for it, and sets nothing
+        if libc.personality(persona | ADDR_NO_RANDOMIZE) == -1:
+            print("The system does not allow to turn off ASLR: figures vary more", file=sys.stderr)
 
 
 def described() -> dict[str, str]:

@@ -207,7 +207,7 @@ ROWS = [
     ),
     Row(
         "http_p99",
-        "HTTP, 99th percentile of the latency at 80% of its own highest rate",
+        "HTTP, stateless era, at 80% of the highest rate of each program",
         "ms",
         _web,
         open_loop.p99_at_80_percent,
@@ -351,6 +351,6 @@ ROWS = [
 GROWTH = [
     ("a call, with 10,000 tools instead of 10", "tools_10", "tools_10000", 1),
     ("a list of tools, per listed tool, with 10,000 instead of 10", "list_10", "list_10000", 1000),
-    ("a call over HTTP, in 10,000 sessions instead of one", "sessions_1", "sessions_10000", 1),
+    ("an HTTP call, in all of 10,000 sessions instead of one", "sessions_1", "sessions_10000", 1),
 ]
 """Titles, the rows that are compared, and how many times more the second one does."""

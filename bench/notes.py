@@ -15,16 +15,16 @@ with `initialize`. In the *stateless era*, from 2026-07-28, there are no session
 era use revision 2025-06-18, which all of these programs support.
 
 **Rounds.** Each figure is the best of three rounds of 0.8 s, because interference can only make a measurement worse. The
-start is measured eight times, and memory once. All processes start without address space layout randomization, because
-an unlucky layout can cost a third more CPU time. The ratios of two runs differ by up
-to a quarter.
+start is measured eight times; memory, installed distributions and 64 MiB results are measured once. All processes start
+without address space layout randomization if the system allows it, because an unlucky layout can cost a third more CPU
+time. Ratios of different runs can still differ by a third or more, so do not rely on small differences.
 
 ## Ratios and goals
 
 Each number says how many times better Dovetail is, by the figure itself and, in parentheses, by the CPU time of the
 measured processes, which varies least. A number above 1 means that Dovetail is faster or smaller, and a number below 1
-that it is slower or larger. An empty cell means that the program was not measured in this row. If
-only one of the two ratios meets a goal, the table says which.
+that it is slower or larger. An empty cell in a column of ratios means that the program was
+not measured in this row. If only one of the two ratios meets a goal, the table says which.
 
 Goals in milliseconds or microseconds were set for an x86 server processor from 2024. On the machine of these runs, the
 same code takes one and a half to two times as long, so some of these goals are out of reach here.
@@ -34,8 +34,9 @@ same code takes one and a half to two times as long, so some of these goals are 
 {ratios}
 ### Features of Dovetail
 
-These features were measured with Dovetail only, although some of the others have similar features. A goal compares the
-CPU time with that of a plain server, or sets a bound.
+These features were measured with Dovetail only, although some of the others have similar features. After a rate,
+the table shows the CPU time of one call or one list. A goal either compares this CPU time with that of another row, or
+sets a bound.
 
 {costs}{others}
 ## Missed goals
@@ -62,9 +63,9 @@ in-memory rows use a single process.
 
 {absolute}
 This table shows the latency of a call over HTTP. All connections are busy, except in the row at 80% of the highest rate,
-where requests are sent on a schedule. If all connections are busy, the median is about the number of connections divided
-by the rate. At 80% of the highest rate, the 99th percentile depends on a few pauses, for example for garbage collection,
-and varies greatly between runs. A faster program receives more requests per second:
+where requests are sent on a schedule. If all connections are busy, the mean latency is the number of connections divided
+by the rate. At 80% of the highest rate, the 99th percentile depends on a few pauses, for example for garbage
+collection, and varies greatly between runs. A faster program receives more requests per second:
 
 {latencies}
 ## Method
@@ -98,6 +99,8 @@ OTHER_PYTHON = """
 These figures are from a separate run: {machine}.
 
 {ratios}
+Features that were measured with Dovetail only:
+
 {costs}"""
 
 # Why a goal was missed, by row.
@@ -137,7 +140,8 @@ its data stays in the caches. The workers exchange no messages for a call.
 """  # noqa: E501
 _TASK = """
 A task takes three requests (start it, poll it, and poll it again for its result). Each request passes through the client
-and the server, which are in the same process, and costs about as much as an in-memory call.
+and the server, which are in the same process. A third of the figure is about twice the CPU time of an in-memory call,
+because the task must also be created, stored, run and finished.
 """  # noqa: E501
 _SUBSCRIBERS = """
 Each event of each stream is sent separately: its message is encoded with the id of the subscription, and sending it takes
@@ -168,8 +172,8 @@ The server asks SQLite for each request whether any process has changed the file
 that another process revokes is refused at once. With `storage=":memory:"`, this is not needed.
 """,  # noqa: E501
     "sessions_10000": """
-The goal is lower than the CPU time of any HTTP call on this machine, including that of the floor. The number of sessions
-itself costs little (see [Growth](#growth)).
+The goal is lower than the CPU time of any HTTP call on this machine, including that of the floor. Calls that are spread
+over 10,000 sessions take slightly more CPU time than calls in one of them (see [Growth](#growth)).
 """,  # noqa: E501
     "in_memory": _IN_MEMORY,
     "in_memory_64": _IN_MEMORY,

@@ -90,10 +90,9 @@ def _verdict_of(met: list[bool]) -> str:
 
 
 def times_row(row: Row, name: str, found: dict[str, Figures]) -> float | None:
-    """Return how many times the CPU time of another row of ours this row takes, as the page shows
-    it."""
+    """Return how many times the CPU time of another row of ours this row takes."""
     ours, other = (found.get(one, {}).get(OURS.name) for one in (row.name, name))
-    return round(ours.cpu / other.cpu, 2) if ours and other and ours.cpu and other.cpu else None
+    return ours.cpu / other.cpu if ours and other and ours.cpu and other.cpu else None
 
 
 def wanted(row: Row, goal: Goal) -> str:
@@ -117,7 +116,7 @@ def outcome(row: Row, goal: Goal, found: dict[str, Figures], how: str) -> str:
         case AtMost(_, cpu):
             return f"{how} ({duration(ours.cpu or 0) if cpu else quantity(row, ours)})"
         case AtMostTimesRow(name):
-            return f"{how} ({times_row(row, name, found):.2f})"
+            return f"{how} ({times_row(row, name, found):.3f})"
 
 
 def goals(found: dict[str, Figures], python: str) -> Iterator[tuple[Row, Goal, str]]:
