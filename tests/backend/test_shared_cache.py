@@ -58,17 +58,19 @@ async def test_a_process_that_has_a_response_does_not_ask_redis_for_it(
     assert counts.keys() & {"get", "mget", "pttl", "set", "unlink"} == set()
 
 
-@pytest.mark.parametrize("options", [{"verify": False}, {"auth": "other"}, {"name": "other"}])
+@pytest.mark.parametrize(
+    ("options", "of_backend"),
+    [({"verify": False}, {}), ({"auth": "other"}, {}), ({}, {"name": "other"})],
+)
 async def test_clients_that_trust_others_or_are_others_share_nothing(
-    make_backend: MakeBackend, options: dict[str, Any]
+    make_backend: MakeBackend, options: dict[str, Any], of_backend: dict[str, Any]
 ) -> None:
     tape = Tape()
-    name = {"name": options.pop("name")} if "name" in options else {}
     async with served(build(), tape) as url:
         async with Client(url, cache=SharedCache(backend=make_backend()), auth="one") as client:
             await client.list_tools()
-        settings = {"auth": "one", "cache": SharedCache(backend=make_backend(**name)), **options}
-        async with Client(url, **settings) as client:
+        cache = SharedCache(backend=make_backend(**of_backend))
+        async with Client(url, cache=cache, **{"auth": "one", **options}) as client:
             await client.list_tools()
     assert asked(tape, "tools/list") == 2
 
