@@ -1,5 +1,6 @@
 """examples/gateway: callers need a key, and the policy decides what they may do."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from dovetail.errors import Unauthorized
 from .conftest import EXAMPLES, ROOT, SECONDS, environment, run
 
 PROGRAM = EXAMPLES / "gateway" / "gateway.py"
+SERVERS = {"weather", "library", "booking"}
 
 
 class Running(NamedTuple):
@@ -52,10 +54,19 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         assert first.startswith("Serving gateway on "), first + process.stderr.read()
         drain = threading.Thread(target=process.stderr.read)
         drain.start()
-        yield Running(first.split()[3], keys)
+        running = Running(first.split()[3], keys)
+        asyncio.run(wait_until_complete(running))
+        yield running
         process.terminate()
         watchdog.cancel()
         drain.join()
+
+
+async def wait_until_complete(gateway: Running) -> None:
+    """Wait until all servers have started. A list leaves out those that take long."""
+    async with asyncio.timeout(SECONDS), gateway.connect("ada", cache=False) as client:
+        while {name.partition("__")[0] for name in await names(client)} != SERVERS:
+            await asyncio.sleep(0.1)
 
 
 async def names(client: Client) -> set[str]:
