@@ -11,6 +11,7 @@ compared. `--record` records the ratios.
 import json
 import sys
 
+from . import machine
 from .figures import Figure
 from .implementations import FLOOR, HERE, OURS
 from .measures import ROWS
@@ -32,6 +33,7 @@ def fallen(found: dict[str, float], written: dict[str, float]) -> list[str]:
 
 
 def main() -> None:
+    machine.fix_addresses()
     rows = [
         row._replace(implementations=[OURS, FLOOR], group=None)
         for row in ROWS

@@ -1,4 +1,4 @@
-"""What was measured, and the kind of machine, but never its name; and how its processes start."""
+"""The kind of machine, but never its name; what was measured; and how measured processes start."""
 
 import ctypes
 import os
@@ -17,20 +17,18 @@ _TELL = (
     "import sys; from importlib.metadata import version; print(*(f'{one} {version(one)}' "
     "for one in sys.argv[1:]), sep=', ')"
 )
-
-
-ADDR_NO_RANDOMIZE = 0x0040000  # of <sys/personality.h>
+ADDR_NO_RANDOMIZE = 0x0040000  # from <sys/personality.h>
 
 
 def fix_addresses() -> None:
     """Start all further processes without address space layout randomization, if the system allows
-    it. With it, about one process in six takes a third more CPU time for the same work, as long as
-    it lives (11 of 63 starts on a Neoverse-N1; without it, none of 28)."""
+    it. With randomization, about one process in six takes a third more CPU time for the same work
+    until it ends (11 of 63 starts on a Neoverse-N1; without it, none of 28)."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "personality"):  # Linux
-        persona = libc.personality(0xFFFFFFFF)  # asks for it, and sets nothing
+        persona = libc.personality(0xFFFFFFFF)  # only returns the current value
         if libc.personality(persona | ADDR_NO_RANDOMIZE) == -1:
-            print("The system does not allow to turn off ASLR: figures vary more", file=sys.stderr)
+            print("Cannot turn off ASLR on this system: the figures vary more", file=sys.stderr)
 
 
 def described() -> dict[str, str]:
@@ -71,7 +69,7 @@ def here(ours: list[str]) -> dict[str, str]:
 
 
 def processor() -> str:
-    """The architecture and the model, if the system tells it. Only `lscpu` knows the names of ARM
+    """The architecture, and the model if it is known. Only `lscpu` knows the names of ARM
     processors."""
     try:
         environment = {**os.environ, "LC_ALL": "C"}
