@@ -13,6 +13,7 @@ import gc
 import os
 import sys
 import time
+import tracemalloc
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -64,7 +65,8 @@ async def advance(seconds: float) -> None:
 
 @server.tool
 async def figures() -> dict[str, int]:
-    """Tasks, open files, resident memory, and how many there are of the package's own objects."""
+    """Tasks, open files, resident memory, memory that Python has allocated (with
+    $PYTHONTRACEMALLOC), and how many there are of the package's own objects."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)  # what is free counts as free
     found = gc.get_objects()
@@ -74,6 +76,7 @@ async def figures() -> dict[str, int]:
         "files": len(os.listdir("/proc/self/fd")),
         "memory": int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
         * os.sysconf("SC_PAGE_SIZE"),
+        "allocated": tracemalloc.get_traced_memory()[0],
         "tombstones": sum(len(one._tombstones) for one in found if type(one) is SessionTable),
         **{kind.__name__: alive[kind] for kind in (HttpSession, EventStream, PostResponse, Call)},
     }
