@@ -119,7 +119,7 @@ async def test_messages_reports_and_requests_are_collected() -> None:
       setTimeout(() => { document.body.dataset.done = 1; throw new Error("oops"); });"""
     async with opened("", script) as (page, url):
         await page.until("document.body.dataset.done")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not any("404" in one for one in page.console) or len(page.csp_reports) < 2:
                 await page.requests()
         assert "warning: careful 1" in page.console

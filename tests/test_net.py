@@ -284,9 +284,9 @@ def test_a_long_list_of_proxies_is_read_in_linear_time() -> None:
     pieces = (b"10.1.2.3,", b",", b" ", b"for=", b'"', b";", b"; ", b"a;for", b":", b"[", b"1.")
     for text in (piece * (64_000 // len(piece)) for piece in pieces):
         for name in (b"forwarded", b"x-forwarded-for"):
-            began = time.perf_counter()
+            began = time.process_time()
             TrustedProxies(PROXIES).client_of("10.0.0.5", [(name, text)])
-            assert time.perf_counter() - began < 2
+            assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize("entry", ["proxy", "10.0.0.0/99", "*", "", "10.0.0.5:80"])

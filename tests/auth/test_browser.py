@@ -339,10 +339,10 @@ async def test_the_browser_is_opened_without_a_shell(
 
 @pytest.mark.skipif(os.name != "posix", reason="BROWSER is a thing of Unix")
 async def test_a_browser_that_stays_open_holds_nobody_up(browser: Callable[[str], None]) -> None:
-    browser("import time; time.sleep(5)")
+    browser("import time; time.sleep(20)")
     async with (
         LoopbackBrowser(timeout=0.2, tell=lambda text: None).session() as visit,
-        asyncio.timeout(3),
+        asyncio.timeout(15),
     ):
         with pytest.raises(Unauthorized, match="not completed"):
             await visit.go(LOGIN, "example")

@@ -96,6 +96,6 @@ def test_no_header_breaks_the_parser(text: str) -> None:
     ['Bearer a="' + "\\" * 50_000, "a " * 50_000, "a," * 50_000, "a=" * 50_000, " ," * 50_000],
 )
 def test_a_hostile_header_costs_little(text: str) -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     of(text)
-    assert time.perf_counter() - begun < 0.5
+    assert time.process_time() - begun < 0.5

@@ -42,7 +42,7 @@ async def program(*command: str) -> AsyncIterator[str]:
     )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while (
                 line := (await process.stdout.readline()).decode().strip()
             ) and "WARNING" in line:

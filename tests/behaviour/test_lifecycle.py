@@ -157,8 +157,11 @@ async def test_a_client_that_never_says_it_is_ready_is_asked_nevertheless(
     assert len(logged) == 1
 
 
-async def test_a_client_that_leaves_before_it_is_ready_is_not_waited_for() -> None:
-    async with asyncio.timeout(4):
+async def test_a_client_that_leaves_before_it_is_ready_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(input_requests, "INITIALIZED_SECONDS", 600)
+    async with asyncio.timeout(60):
         async with bare(asking_server()) as peer:
             await peer.ask("initialize", GREETING)
             peer.send(call("ask", 7))

@@ -48,7 +48,7 @@ def short_life(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def until_received(process: Process) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not process.received:
             await asyncio.sleep(0.01)
 
@@ -76,7 +76,7 @@ async def test_a_request_is_not_processed_again_if_its_reply_comes_when_the_aske
         await until_received(two)
         two.go_on.set()
         time.sleep(0.3)  # a busy machine: the reply is sent when the asker has lost its patience
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert await reply == expected
             assert two.received == ["two"]
             while two.requests._running:  # the reply is not kept
@@ -86,7 +86,7 @@ async def test_a_request_is_not_processed_again_if_its_reply_comes_when_the_aske
 async def test_a_request_that_nobody_can_answer_fails_at_once() -> None:
     async with place() as here:
         one, _ = [await Process(name).join(here) for name in ("one", "two")]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert await one.requests.ask("three", 3600) is None
     assert await BusRequests("work", one.answer).ask("one", 3600) is None
 
@@ -97,7 +97,7 @@ async def test_a_request_fails_if_the_process_that_works_on_it_leaves() -> None:
         reply = asyncio.create_task(one.requests.ask("two", 3600))
         await until_received(two)
         await two.bus.close()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert await reply is None
 
 
@@ -111,7 +111,7 @@ async def test_the_other_process_stops_if_nobody_waits_any_longer(how: str) -> N
             reply.cancel()
         else:
             assert await reply is None
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await two.stopped.wait()
 
 

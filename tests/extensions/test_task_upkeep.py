@@ -118,7 +118,7 @@ async def test_an_error_that_no_store_can_keep_is_told_as_far_as_it_can_be(
         """Fail in words of its own."""
         raise error
 
-    async with asyncio.timeout(10), Client(server, revision=form) as client:
+    async with asyncio.timeout(60), Client(server, revision=form) as client:
         handle = await client.start_tool("odd")
         assert (await settled(client, handle.id)).status_message.startswith(told)
         with pytest.raises(ProtocolError, match=told) as raised:
@@ -137,7 +137,7 @@ async def test_a_tool_that_fails_over_a_name_that_is_no_text_is_over(
         """Fail over a file."""
         raise RuntimeError("cannot read " + os.fsdecode(b"\xff"))
 
-    async with asyncio.timeout(10), Client(server, revision=form) as client:
+    async with asyncio.timeout(60), Client(server, revision=form) as client:
         result = await client.call_tool("read", raise_on_error=False)
     assert result.is_error and result.text.startswith("cannot read")
 
@@ -173,7 +173,7 @@ async def test_how_far_a_task_has_come_is_written_down_in_valid_text_and_another
             await asyncio.sleep(0.01)
         return store.noted
 
-    async with asyncio.timeout(10), Client(server, revision=form) as client:
+    async with asyncio.timeout(60), Client(server, revision=form) as client:
         assert (await client.call_tool("far")).text == "reading \ufffd"
     assert caplog.text.count("the line is down") == times
 
@@ -185,7 +185,7 @@ async def test_a_store_that_fails_in_a_way_of_its_own_loses_the_result_and_not_t
     monkeypatch.setattr("dovetail.extensions.tasks.outcome.SAVE_RETRY_SECONDS", (0, 0))
     site = Site(tasks=Ill(OSError("the line is down"), times))
     site.go.set()
-    async with asyncio.timeout(10), Client(site.server, revision=form) as client:
+    async with asyncio.timeout(60), Client(site.server, revision=form) as client:
         handle = await client.start_tool("wait")
         assert (await settled(client, handle.id)).status == "failed"
         with pytest.raises(InternalError, match="its outcome could not be saved"):
@@ -333,7 +333,7 @@ def looked(server: Server, id: str) -> dict[str, Any]:
 
 
 async def answered(server: Server, id: str) -> str:
-    async with asyncio.timeout(10), extended(server) as ask:
+    async with asyncio.timeout(60), extended(server) as ask:
         await until(ask, id, "input_required", "failed")
         await ask("tasks/update", taskId=id, inputResponses={"sure": {"action": "decline"}})
         return str((await until(ask, id, "completed", "failed"))["status"])
@@ -560,7 +560,7 @@ async def test_a_child_that_was_forked_runs_nothing_of_its_parent(kept: str, pat
                 with pytest.raises(InvalidParams, match="no task"):
                     await client.request("tasks/get", {"taskId": id})
             else:
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(60):
                     await client.task(id).cancel()
             return len(manager(server).running)
 

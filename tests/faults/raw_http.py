@@ -17,7 +17,7 @@ from dovetail.protocol.base import CLIENT_CAPABILITIES, LOG_LEVEL, PROTOCOL_VERS
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 8
+SECONDS = 30
 OLD, NEW = "2025-11-25", "2026-07-28"
 META = {PROTOCOL_VERSION: NEW, CLIENT_CAPABILITIES: {}, LOG_LEVEL: "info"}
 INFO = {"protocolVersion": OLD, "capabilities": {}, "clientInfo": {"name": "raw", "version": "0"}}

@@ -74,7 +74,7 @@ async def test_a_call_that_runs_is_answered_and_one_that_is_too_late_is_still_to
         began = time.monotonic()
         with pytest.raises(TimeoutError):
             await client.call_tool("forever", timeout=0.1)
-        assert 0.05 < time.monotonic() - began < 4
+        assert 0.05 < time.monotonic() - began < 60
 
 
 class Size(Struct):

@@ -98,7 +98,7 @@ async def tried(client: Client, number: int) -> str:
     """What becomes of a task: kept, with its answer, or refused in words that say why."""
     text = f"{number} "
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             task = await client.start_tool("write", {"text": text, "times": 20_000})
             answer = await task.result()
     except DovetailError as error:

@@ -93,7 +93,7 @@ async def test_a_server_that_never_answers_the_probe_is_initialized_on_the_same_
     code = "serve(server__discover=lambda request: None)"
     began = time.monotonic()
     async with open_client(fake(tmp_path, code)) as client:
-        assert time.monotonic() - began < PROBE_SECONDS + 5
+        assert time.monotonic() - began < PROBE_SECONDS + 30
         assert client.revision == OLD
         assert (await client.call_tool("x")).text == "done"
     assert len(starts(tmp_path)) == 1

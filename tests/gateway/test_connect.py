@@ -34,6 +34,7 @@ from dovetail.testing import Tape
 from tests.auth.provider_kit import Clock
 from tests.behaviour.web import TapedApp, on_a_port
 from tests.browser import browser
+from tests.clock import awake_time
 from tests.gateway.connecting import (
     HASHES,
     KEYS,
@@ -140,7 +141,7 @@ async def test_a_caller_of_2025_11_25_gets_the_error_with_the_page_and_is_told_w
             (page,) = problem.value.elicitations
             assert page.message == "Connect your account at notes first"
             await Robot("ann").connect(page.url)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while "notifications/elicitation/complete" not in tape.methods("server"):
                     await asyncio.sleep(0.02)
             assert (await client.call_tool("notes__whoami")).data == "ann at notes"
@@ -428,7 +429,7 @@ async def test_a_lock_of_a_program_that_crashed_holds_for_seconds(tmp_path: Path
     await crashed.__aenter__()
     clock.time += LOCK_SECONDS + 0.1
     assert LOCK_SECONDS < LOCK_WAIT_SECONDS
-    async with asyncio.timeout(5), tokens.lock("ann"):
+    async with asyncio.timeout(LOCK_WAIT_SECONDS / 2), tokens.lock("ann"):
         pass
 
 
@@ -436,12 +437,14 @@ async def test_a_lock_holds_as_long_as_its_program_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dovetail.gateway.connect.tokens.LOCK_SECONDS", 2.0)
-    tokens = UserTokens(SqliteStorage(tmp_path / "tokens.db"), lambda: KeyRing([b"a key"]))
+    storage = SqliteStorage(tmp_path / "tokens.db", now=awake_time)
+    tokens = UserTokens(storage, lambda: KeyRing([b"a key"]))
+    tokens.now = awake_time
     async with tokens.lock("ann"):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(4), tokens.lock("ann"):
                 pass
-    async with asyncio.timeout(4), tokens.lock("ann"):
+    async with asyncio.timeout(60), tokens.lock("ann"):
         pass
 
 

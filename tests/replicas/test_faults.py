@@ -4,7 +4,6 @@ Each test prints how long it takes until everything is normal again.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
@@ -17,6 +16,7 @@ from dovetail import Client
 from dovetail.errors import DovetailError
 from tests.backend.redis_server import RedisServer
 from tests.backend.test_client import replicated, sentinels
+from tests.clock import awake_time
 from tests.system import needs_redis, needs_sentinel
 from tests.transports.http.raw import Session, Site, logged
 
@@ -39,9 +39,9 @@ class Stopwatch:
 @contextmanager
 def time_until_normal(what: str) -> Iterator[Stopwatch]:
     """Print how long the block took."""
-    watch, began = Stopwatch(), time.monotonic()
+    watch, began = Stopwatch(), awake_time()
     yield watch
-    watch.seconds = time.monotonic() - began
+    watch.seconds = awake_time() - began
     print(f"{what}: normal after {watch.seconds:.2f} s")
 
 
@@ -174,10 +174,10 @@ async def test_plain_calls_go_on_while_redis_hangs(own_redis: RedisServer, tmp_p
 
 async def durations(call: Callable[[], Awaitable[Any]], seconds: float) -> list[float]:
     """Call something again and again. Returns how long each call took."""
-    times, end = [], time.monotonic() + seconds
-    while (began := time.monotonic()) < end:
+    times, end = [], awake_time() + seconds
+    while (began := awake_time()) < end:
         await call()
-        times.append(time.monotonic() - began)
+        times.append(awake_time() - began)
         await asyncio.sleep(0.25)  # 4 calls a second are within the limit
     return times
 

@@ -655,13 +655,13 @@ HEALTH = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 
 async def closed(wire: Wire) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not wire.closed:
             await asyncio.sleep(0.001)
 
 
 async def replied(wire: Wire, count: int = 1) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while wire.sent.count(b"HTTP/1.1 ") < count:
             await asyncio.sleep(0.001)
 
@@ -866,7 +866,7 @@ async def test_who_reads_nothing_is_not_waited_for_but_who_reads_slowly_is() -> 
             await asyncio.sleep(0.001)
         wire.get_write_buffer_size = lambda: 90
         end.timeout_keep_alive_task.cancel()  # which would end it as well
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not wire.closed:
                 await asyncio.sleep(0.001)
         assert wire.closed == "aborted"

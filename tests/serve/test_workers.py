@@ -18,6 +18,7 @@ import pytest
 from dovetail import Server
 from dovetail.errors import ConfigError
 from dovetail.serve.workers import run_workers
+from tests.clock import awake_time
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 PROGRAM = str(Path(__file__).with_name("worker_program.py"))
@@ -261,9 +262,9 @@ async def test_a_worker_that_hangs_does_not_hold_up_the_bus() -> None:
         os.kill(three.pid, signal.SIGSTOP)
         for _ in range(20):
             assert await one.do("ask", "pid", two.pid) == two.pid
-        started = time.monotonic()
+        started = awake_time()
         assert await one.do("ask", "pid", 1) is None  # the third never says no
-        assert time.monotonic() - started < 2
+        assert awake_time() - started < 2
         running.process.terminate()
         await running.end()
         assert not alive(three.pid)

@@ -434,7 +434,7 @@ async def test_a_client_waits_as_long_as_it_is_told_on_every_transport(
         assert (await client.call_tool("add", {"a": 1})).data == 2
         start = time.monotonic()
         assert (await client.call_tool("add", {"a": 2})).data == 3
-        assert 0.5 < time.monotonic() - start < 5
+        assert 0.5 < time.monotonic() - start < 60
 
 
 @each_era
