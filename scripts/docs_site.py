@@ -32,6 +32,7 @@ SUMMARY = "The Model Context Protocol for Python: servers, clients, hosts and ga
 FOREIGN_IN_CSS = re.compile(r"(?:url\(|@import)\s*[\"']?((?:https?:)?//[^\"')]+)")
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 FENCED = re.compile(r"^( *)(```+|~~~+).*?^\1\2[ \t]*$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+ADDED_TO = re.compile(r'title="([^"]+) \+"')  # marks a block that continues a file
 DIRECTIVE = re.compile(r"^(#*) *::: ([\w.]+)$", re.MULTILINE)
 
 
@@ -84,7 +85,7 @@ def copy_page(path: str) -> list[str]:
         relative = os.path.relpath(PAGES / place_of(linked[-1]), target.parent)
         return f"{link[1]}{relative}{mark}{anchor}{link[3]}"
 
-    text = (ROOT / path).read_text(encoding="utf-8")
+    text = ADDED_TO.sub(r'title="add to \1"', (ROOT / path).read_text(encoding="utf-8"))
     target.write_text(outside_code(text, lambda prose: LINK.sub(rewrite, prose)), encoding="utf-8")
     return linked
 

@@ -113,3 +113,16 @@ def test_no_hint_is_written_by_hand() -> None:
 
 def test_the_wheel_installs_one_package_and_nothing_beside_it() -> None:
     assert PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["dovetail"]
+
+
+def test_the_page_about_installation_names_the_packages_and_versions_of_each_extra() -> None:
+    page = (ROOT / "docs/learn/installation.md").read_text(encoding="utf-8")
+    rows = {row[1]: row[0] for row in re.finditer(r"^\| `(\w+)` \|.*$", page, re.MULTILINE)}
+    extras = PROJECT["optional-dependencies"]
+    assert rows.keys() == extras.keys()
+    for extra, packages in extras.items():
+        for package in packages:
+            requirement = package.partition(";")[0]
+            assert requirement in rows[extra] or requirement.startswith(DISTRIBUTION), package
+    for requirement in PROJECT["dependencies"]:
+        assert requirement in page
