@@ -76,7 +76,7 @@ ROWS = [
         programs.alone,
         stdio.first_answer,
         "the time from the start of the process to the answer to `initialize`; the CPU time also "
-        "covers the end of the process; Dovetail is installed without extras",
+        "includes the shutdown of the process; Dovetail is installed without extras",
         implementations=[*INSTALLED, FLOOR],
         goals=(TimesBetter(SDK, 6),),
         rounds=8,
