@@ -29,6 +29,8 @@ pytestmark = pytest.mark.skipif(
 
 SLEEPER = "import time; print('ready', flush=True); time.sleep(100)"
 HASTY = Limits(shutdown=0.1)
+CALM = Limits(shutdown=2)
+"""Time enough for a process to react, on a machine that is busy."""
 ECHO = (
     "import sys\nfor line in sys.stdin.buffer: sys.stdout.buffer.write(line); "
     "sys.stdout.buffer.flush()"
@@ -452,7 +454,7 @@ def test_a_server_deaf_to_the_end_of_its_input_is_asked_by_term() -> None:
             signal.sigwait([signal.SIGTERM])
             print("tidied up", flush=True)
         """
-        server = await peer(code, limits=Limits(shutdown=0.5))
+        server = await peer(code, limits=CALM)
         await server.line()
         await server.process.close()
         assert server.lines[1:] == [b"tidied up"]
@@ -470,7 +472,7 @@ def test_a_server_that_ignores_term_is_killed() -> None:
             print("ready", flush=True)
             while True: time.sleep(100)
         """
-        server = await peer(code, limits=HASTY)
+        server = await peer(code, limits=CALM)
         await server.line()
         async with ends(server.process.pid):
             await server.process.close()
