@@ -27,6 +27,7 @@ import pytest
 
 from dovetail import Client, Context, DovetailError, Limits, Server, ToolError
 from tests.behaviour.web import first_era_only, on_a_port
+from tests.clock import awake_time
 from tests.faults.proxy import Fault, Proxy, Way, proxied
 
 T = TypeVar("T")
@@ -97,10 +98,10 @@ def shop(counted: Counted) -> Server:
 
 
 async def within(seconds: float, running: Coroutine[Any, Any, T]) -> T:
-    """Fail if this takes longer. Steps are counted, not the time: while a busy machine lets the
-    whole process stand still, no deadline can be noticed."""
-    task = asyncio.create_task(running)
-    for _ in range(round(seconds / STEP)):
+    """Fail if this takes longer, pauses of the machine left out: no deadline can be noticed while
+    the whole process stands still."""
+    task, began = asyncio.create_task(running), awake_time()
+    while awake_time() - began < seconds:
         if (await asyncio.wait([task], timeout=STEP))[0]:
             return task.result()
     task.cancel()
